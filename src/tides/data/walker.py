@@ -44,7 +44,7 @@ def walker_permutation(seed: int, size: int) -> NDArray[np.int64]:
 
 
 def _random_words(key: _Words, size: int) -> _Words:
-    """`size` random words: the counters 0 … size − 1 enciphered, its first half paired with its second half."""
+    """`size` random words: the counters 0 … size − 1, first half paired with second half, enciphered."""
     counters = np.zeros(size + size % 2, dtype=np.uint32)
     counters[:size] = np.arange(size, dtype=np.uint32)
     left, right = np.split(counters, 2)
@@ -52,7 +52,7 @@ def _random_words(key: _Words, size: int) -> _Words:
 
 
 def _threefry(key: _Words, left: _Words, right: _Words) -> tuple[_Words, _Words]:
-    """Threefry-2x32 with twenty rounds (Salmon et al., 2011): five groups of four rotations, a key after each."""
+    """Threefry-2x32, twenty rounds (Salmon et al., 2011): five groups of four rotations, a key after each."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(_PARITY))
     # 0-d operands warn when they wrap around; arrays do not, and wrapping is what the cipher wants.
     left, right = left + keys[0], right + keys[1]
