@@ -1,0 +1,7 @@
+"""`tides data`: datasets. A verb is one line in `VERBS` and one file beside this one, holding `app`."""
+
+from tides.cli.lazy import lazy_app
+
+VERBS: dict[str, str] = {}
+
+app = lazy_app(VERBS, help="List, fetch, check, describe and simulate datasets.")

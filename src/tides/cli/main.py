@@ -1,0 +1,39 @@
+"""`tides`: the entry point. A verb is one line in `VERBS` and one file beside this one.
+
+Errors: a `TidesError` becomes one line on stderr and exit code 1; `--debug`, anywhere on the line, shows the
+traceback instead. Anything else is a defect of ours and always shows its traceback.
+"""
+
+import sys
+
+from tides.cli.lazy import lazy_app
+from tides.errors import TidesError
+
+VERBS = {
+    "data": "tides.cli.data",
+    "doctor": "tides.cli.doctor",
+}
+
+app = lazy_app(
+    VERBS,
+    help="Selective state-space models whose step size stays physical time.",
+    epilog="--debug, anywhere on the line, shows the traceback of an error.",
+)
+
+
+def main() -> None:
+    """Run the verb named on the command line."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    try:
+        app(arguments, prog_name="tides")
+    except TidesError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"tides: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

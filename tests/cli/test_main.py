@@ -1,0 +1,72 @@
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from tides.cli import data, main
+from tides.errors import DataError
+
+# Libraries that take long to import and that no --help may touch.
+HEAVY = ("torch", "numpy", "pandas", "polars", "matplotlib", "scipy", "sklearn", "numba", "rich.progress")
+WORDS = [[], *[[verb] for verb in main.VERBS], *[["data", verb] for verb in data.VERBS]]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: " ".join(words) or "tides")
+def test_help_answers_and_imports_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from tides.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Usage: tides" in done.stdout
+    assert done.stdout.rstrip().endswith("LOADED []")
+
+
+def test_the_top_level_help_lists_every_verb_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.app(["--help"], prog_name="tides")
+    lines = capsys.readouterr().out.splitlines()
+    for verb in main.VERBS:
+        assert any(line.split()[:1] == [verb] and len(line.split()) > 1 for line in lines), verb
+
+
+def test_every_registered_module_exists_and_holds_an_app() -> None:
+    for module in [*main.VERBS.values(), *data.VERBS.values()]:
+        assert hasattr(import_module(module), "app"), module
+
+
+def test_an_unknown_verb_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.app(["nonsense"], prog_name="tides")
+    assert end.value.code == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+def _broken_app(*args: object, **kwargs: object) -> None:
+    raise DataError("series 'a', column 'time', row 3: found -1, wanted a later time")
+
+
+def test_a_deliberate_error_is_one_line_and_exit_code_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "app", _broken_app)
+    monkeypatch.setattr(sys, "argv", ["tides", "data"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err == (
+        "tides: series 'a', column 'time', row 3: found -1, wanted a later time\n"
+    )
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "app", _broken_app)
+    monkeypatch.setattr(sys, "argv", ["tides", "data", "--debug"])
+    with pytest.raises(DataError):
+        main.main()
