@@ -1,0 +1,74 @@
+"""Gaps between observations: gaps[k] = t_k − t_{k−1}, and what stands before the first one."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor
+
+from tides.errors import DataError
+
+FirstGap = Literal["median"] | float
+
+
+def gaps_from_times(
+    times: Real[Tensor, "*b l"],
+    first: FirstGap = "median",
+    *,
+    start: float | Real[Tensor, "*b"] | None = None,
+    valid: Bool[Tensor, "*b l"] | None = None,
+) -> Float[Tensor, "*b l"]:
+    """Gaps in the times' own precision (float64 for integers); padding gets gap 0.
+
+    Nothing says how long before its first observation a series began, so the first gap is an explicit policy:
+    `first="median"` (the median of all other gaps; pass the training median as a number to keep predictions
+    independent of the batch), a number, or `start=`, the time at which the series began. It matters for
+    `hold="preceding"` and for Mamba_S only. Decreasing or non-finite times raise `DataError`.
+    """
+    if not times.is_floating_point():
+        times = times.double()
+    check_times(times, valid)
+    inner = times.diff(dim=-1)
+    if valid is not None:
+        inner = torch.where(valid[..., 1:], inner, torch.zeros_like(inner))
+    if start is not None:
+        head = times[..., :1] - torch.as_tensor(start, dtype=times.dtype, device=times.device).unsqueeze(-1)
+        if bool((head < 0).any()):
+            raise DataError(
+                f"start: found an observation {-head.min().item():g} before the start of its series"
+            )
+    elif first == "median":
+        observed = inner if valid is None else inner[valid[..., 1:]]
+        if observed.numel() == 0:
+            raise DataError(
+                "first='median': no series has two observations, so there is no gap; pass a number"
+            )
+        head = torch.full_like(times[..., :1], observed.median().item())
+    else:
+        if not first >= 0:
+            raise DataError(f"first: found {first}, wanted 'median' or a number ≥ 0")
+        head = torch.full_like(times[..., :1], first)
+    return torch.cat([head, inner], dim=-1)
+
+
+def check_times(times: Tensor, valid: Tensor | None = None) -> None:
+    """Times must be finite and non-decreasing along the last axis wherever `valid`."""
+    bad = ~torch.isfinite(times)
+    if valid is not None:
+        bad = bad & valid
+    if bool(bad.any()):
+        raise DataError(f"times: not finite at index {_first_index(bad)} (NaN and infinity are not times)")
+    falls = times.diff(dim=-1) < 0
+    if valid is not None:
+        falls = falls & valid[..., 1:]
+    if bool(falls.any()):
+        *series, step = _first_index(falls)
+        raise DataError(
+            f"times: decrease in series {series or 0} at observation {step + 1}: "
+            f"{times[*series, step].item():g} is followed by {times[*series, step + 1].item():g}; sort the rows by time"
+        )
+
+
+def _first_index(mask: Tensor) -> list[int]:
+    index: list[int] = mask.nonzero()[0].tolist()
+    return index
