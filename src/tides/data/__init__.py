@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tides.data import fading_flash, physiome, physionet, systems, uea
     from tides.data.arrays import from_arrays
-    from tides.data.batch import IrregularBatch, PackedBatch, collate
+    from tides.data.batch import IrregularBatch, PackedBatch
+    from tides.data.collation import collate
     from tides.data.dataset import IrregularDataset
-    from tides.data.describe import describe
     from tides.data.sampler import LengthBucketSampler
     from tides.data.scaling import Scaling
     from tides.data.schema import Schema
     from tides.data.series import IrregularSeries
     from tides.data.splits import folds, split, temporal_split
+    from tides.data.summary import describe
     from tides.data.tables import from_long, from_wide
     from tides.data.uea import load_uea, uea_split
     from tides.data.windows import forecast_windows
@@ -27,8 +28,8 @@ _HOME = {
     "PackedBatch": "batch",
     "Scaling": "scaling",
     "Schema": "schema",
-    "collate": "batch",
-    "describe": "describe",
+    "collate": "collation",
+    "describe": "summary",
     "folds": "splits",
     "forecast_windows": "windows",
     "from_arrays": "arrays",

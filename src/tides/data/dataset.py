@@ -1,0 +1,165 @@
+"""A list of irregular series that knows its channels, its time unit and its classes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tides.data.schema import Schema
+from tides.data.series import IrregularSeries
+from tides.data.store import Entries, ListStore, MappedStore, SeriesStore
+from tides.errors import DataError
+
+# Statistics are gathered in pieces of about this many entries, so that a table on disk is never read whole.
+_PIECE = 1 << 20
+
+
+class IrregularDataset(Sequence[IrregularSeries]):
+    """List-like: `ds[3]` is a series; `ds[:8]`, `ds[[4, 1]]` and `ds[mask]` are data sets on the same data.
+
+    Build one with `from_long`, `from_wide`, `from_arrays`, or from series at hand:
+    `IrregularDataset(series, channels=("hr", "spo2"), unit="h", class_names=("home", "died"))`.
+    """
+
+    def __init__(
+        self,
+        series: Sequence[IrregularSeries] | SeriesStore,
+        *,
+        channels: Sequence[str] | None = None,
+        unit: str | None = None,
+        class_names: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        _index: NDArray[np.int64] | None = None,
+    ) -> None:
+        store = ListStore(series) if isinstance(series, Sequence) else series
+        if schema is None:
+            classes = None if class_names is None else tuple(class_names)
+            schema = Schema(_channel_names(store, channels), unit, class_names=classes)
+        elif channels is not None or unit is not None or class_names is not None:
+            raise DataError("give either a schema or channels, unit and class_names, not both")
+        self._store = store
+        self._index = np.arange(len(store)) if _index is None else _index
+        self.schema = schema
+        if isinstance(store, ListStore) and _index is None:
+            _check_widths(store, len(schema.channels))
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, key: int) -> IrregularSeries: ...
+    @overload
+    def __getitem__(self, key: slice | ArrayLike) -> "IrregularDataset": ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            return self._store.series(int(self._index[key]))
+        if not isinstance(key, slice):
+            key = np.asarray(key)
+            if key.size == 0:
+                key = key.astype(np.int64)
+        return IrregularDataset(self._store, schema=self.schema, _index=self._index[key])
+
+    def __iter__(self) -> Iterator[IrregularSeries]:
+        return (self._store.series(int(i)) for i in self._index)
+
+    def __repr__(self) -> str:
+        return f"IrregularDataset({len(self)} series, {len(self.channels)} channels, unit {self.unit!r})"
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self.schema.channels
+
+    @property
+    def unit(self) -> str | None:
+        return self.schema.unit
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.schema.class_names
+
+    @property
+    def static_names(self) -> tuple[str, ...]:
+        return self.schema.static_names
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Steps of each series; those before the transform in a mapped data set."""
+        return np.array([self._store.length(int(i)) for i in self._index], np.int64)
+
+    @property
+    def ids(self) -> list[Any]:
+        return [self._store.id(int(i)) for i in self._index]
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """Class indices (int64) or numbers (float64), one per series; None where no series has one."""
+        labels = [self._store.label(int(i)) for i in self._index]
+        if all(label is None for label in labels):
+            return None
+        for position, label in enumerate(labels):
+            if label is None:
+                raise DataError(f"series {self.ids[position]!r} has no label while others have one")
+        whole = all(isinstance(label, (bool, int, np.integer)) for label in labels)
+        return np.asarray(labels, np.int64 if whole else np.float64)
+
+    @property
+    def groups(self) -> list[Any] | None:
+        """The group of each series; None where no series has one."""
+        groups = [self._store.group(int(i)) for i in self._index]
+        return None if all(group is None for group in groups) else groups
+
+    @property
+    def static(self) -> NDArray[np.float64] | None:
+        """Static features (n, s), NaN where missing."""
+        rows = [row for i in self._index if (row := self._store.static(int(i))) is not None]
+        return np.stack(rows) if rows else None
+
+    def map(self, transform: Callable[[IrregularSeries], IrregularSeries]) -> "IrregularDataset":
+        """The same series through `transform`, applied at every access and not before."""
+        return IrregularDataset(MappedStore(self._store, transform), schema=self.schema, _index=self._index)
+
+    def times(self, position: int) -> NDArray[np.float64]:
+        """Times of one series, without building its values."""
+        return self._store.times(int(self._index[position]))
+
+    def entries(self) -> Iterator[Entries]:
+        """Channel and value of every observed entry, in pieces; no cell that was not observed is touched."""
+        channels: list[NDArray[Any]] = []
+        values: list[NDArray[Any]] = []
+        held = 0
+        for i in self._index:
+            channel, value = self._store.entries(int(i))
+            channels.append(channel)
+            values.append(value)
+            held += len(value)
+            if held >= _PIECE:
+                yield np.concatenate(channels), np.concatenate(values)
+                channels, values, held = [], [], 0
+        if held:
+            yield np.concatenate(channels), np.concatenate(values)
+
+    def median_gap(self) -> float:
+        """Median of the gaps within series that are above zero; 1.0 where no series has such a gap.
+
+        Take it from the training data: it is the unit of time of a model and its default first gap.
+        """
+        gaps = [np.diff(self._store.times(int(i))) for i in self._index]
+        positive = np.concatenate(gaps) if gaps else np.empty(0)
+        positive = positive[positive > 0]
+        return float(np.median(positive)) if len(positive) else 1.0
+
+
+def _channel_names(store: SeriesStore, channels: Sequence[str] | None) -> tuple[str, ...]:
+    if channels is not None:
+        return tuple(channels)
+    if len(store) == 0:
+        raise DataError("an empty data set needs channels=: their names cannot be read from a series")
+    return tuple(f"channel_{i}" for i in range(store.series(0).values.shape[1]))
+
+
+def _check_widths(store: ListStore, width: int) -> None:
+    for i in range(len(store)):
+        found = store.series(i).values.shape[1]
+        if found != width:
+            raise DataError(f"series {i} (id {store.id(i)!r}) has {found} channels; the data set has {width}")
