@@ -34,15 +34,11 @@ def gaps_from_times(
     if start is not None:
         head = times[..., :1] - torch.as_tensor(start, dtype=times.dtype, device=times.device).unsqueeze(-1)
         if bool((head < 0).any()):
-            raise DataError(
-                f"start: found an observation {-head.min().item():g} before the start of its series"
-            )
+            raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
     elif first == "median":
         observed = inner if valid is None else inner[valid[..., 1:]]
         if observed.numel() == 0:
-            raise DataError(
-                "first='median': no series has two observations, so there is no gap; pass a number"
-            )
+            raise DataError("first='median': no series has two observations, so there is no gap; pass a number")
         head = torch.full_like(times[..., :1], observed.median().item())
     else:
         if not first >= 0:

@@ -41,9 +41,7 @@ def hippo_blocks(state_size: int, groups: int = 1, *, half: bool = False) -> Hip
         raise ConfigError(f"groups: found {groups}, wanted a divisor of state_size = {state_size}")
     size = state_size // groups
     if half and size % 2:
-        raise ConfigError(
-            f"conjugate: blocks of size {size} cannot be halved; state_size/groups must be even"
-        )
+        raise ConfigError(f"conjugate: blocks of size {size} cannot be halved; state_size/groups must be even")
     block = hippo_legs(size)
     kept = size // 2 if half else size
     lam = block.lam[:kept].repeat(groups)

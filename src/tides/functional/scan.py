@@ -1,5 +1,7 @@
 """The linear recurrence s_k = a_k s_{k−1} + b_k as a plain definition: every faster scan is tested against it."""
 
+from itertools import pairwise
+
 import torch
 from jaxtyping import Inexact, Int
 from torch import Tensor
@@ -36,21 +38,17 @@ def linear_scan(
 def sequence_bounds(cu_seqlens: Tensor, shape: torch.Size | tuple[int, ...]) -> list[int]:
     """The boundaries as integers, after checking that they partition the packed axis of `shape` (1, l, p)."""
     bounds: list[int] = cu_seqlens.tolist()
-    ordered = all(lower < upper for lower, upper in zip(bounds, bounds[1:], strict=False))
+    ordered = all(lower < upper for lower, upper in pairwise(bounds))
     if len(shape) != 3 or shape[0] != 1:
-        raise ShapeError(
-            f"cu_seqlens: found a batch of shape {tuple(shape)}, wanted packed sequences (1, l, p)"
-        )
+        raise ShapeError(f"cu_seqlens: found a batch of shape {tuple(shape)}, wanted packed sequences (1, l, p)")
     if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != shape[1] or not ordered:
         raise ShapeError(f"cu_seqlens: found {bounds}, wanted increasing boundaries from 0 to l = {shape[1]}")
     return bounds
 
 
-def _packed_scan(
-    a: Tensor, b: Tensor, s0: Tensor | None, reverse: bool, bounds: list[int]
-) -> tuple[Tensor, Tensor]:
+def _packed_scan(a: Tensor, b: Tensor, s0: Tensor | None, reverse: bool, bounds: list[int]) -> tuple[Tensor, Tensor]:
     pieces, lasts = [], []
-    for i, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(bounds)):
         first = None if s0 is None else s0[i : i + 1]
         s, last = linear_scan(a[:, start:stop], b[:, start:stop], first, reverse=reverse)
         pieces.append(s)

@@ -9,6 +9,7 @@
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -88,9 +89,7 @@ class SSMState(NamedTuple):
 
 def glu_residual(x: Float[Tensor, "*b h"], block: GLUWeights) -> Float[Tensor, "*b h"]:
     """b(x) = x + (W1 x + b1) ⊙ σ(W2 x + b2)."""
-    return x + F.linear(x, block.value, block.value_bias) * torch.sigmoid(
-        F.linear(x, block.gate, block.gate_bias)
-    )
+    return x + F.linear(x, block.value, block.value_bias) * torch.sigmoid(F.linear(x, block.gate, block.gate_bias))
 
 
 def apply_head(u: Float[Tensor, "*b h"], head: ModeHead, eps: float) -> Float[Tensor, "*b p"]:
@@ -175,11 +174,10 @@ def selective_ssm(
     if cu_seqlens is not None:
         return _packed(u, gaps, weights, spec, state, sequence_bounds(cu_seqlens, u.shape))
     if spec.bidirectional and state is not None:
-        raise NotStreamable(
-            "state: a bidirectional layer needs the whole sequence, so it cannot continue from a state"
-        )
+        raise NotStreamable("state: a bidirectional layer needs the whole sequence, so it cannot continue from a state")
     if valid is not None:
-        u, gaps = u * valid.unsqueeze(-1), gaps * valid
+        # Not a product: padding may hold NaN.
+        u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
     s, last = ssm_states(u, gaps, weights, spec, valid=valid, state=state)
     y = read_out(s, u, weights, spec)
     return (y if valid is None else y * valid.unsqueeze(-1)), last
@@ -270,7 +268,7 @@ def _packed(
     u: Tensor, gaps: Tensor, weights: SSMWeights, spec: SSMSpec, state: SSMState | None, bounds: list[int]
 ) -> tuple[Tensor, SSMState]:
     outputs, lasts = [], []
-    for i, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for i, (start, stop) in enumerate(pairwise(bounds)):
         first = None if state is None else SSMState(*(part[i : i + 1] for part in state))
         y, last = selective_ssm(u[:, start:stop], gaps[:, start:stop], weights, spec, state=first)
         outputs.append(y)
