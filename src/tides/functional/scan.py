@@ -25,10 +25,11 @@ def linear_scan(
     if cu_seqlens is not None:
         return _packed_scan(a, b, s0, reverse, sequence_bounds(cu_seqlens, a.shape))
     state = torch.zeros_like(b[..., 0, :]) if s0 is None else s0.to(b.dtype)
-    order = range(b.shape[-2] - 1, -1, -1) if reverse else range(b.shape[-2])
+    # Unbound once: the gradient of an indexed slice is a whole tensor of zeros, at every step.
+    steps = list(zip(a.unbind(-2), b.unbind(-2), strict=True))
     states = []
-    for k in order:
-        state = a[..., k, :] * state + b[..., k, :]
+    for a_k, b_k in reversed(steps) if reverse else steps:
+        state = a_k * state + b_k
         states.append(state)
     if reverse:
         states.reverse()
