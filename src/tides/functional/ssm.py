@@ -10,7 +10,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +26,14 @@ from tides.functional.scan import linear_scan, sequence_bounds
 
 Hold = Literal["following", "preceding"]
 Reverse = Literal["exact", "release"]
+
+
+class Scan(Protocol):
+    """Anything with the contract of `linear_scan`, without packing."""
+
+    def __call__(
+        self, a: Tensor, b: Tensor, s0: Tensor | None = None, *, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 class GLUWeights(NamedTuple):
@@ -164,23 +172,24 @@ def selective_ssm(
     valid: Bool[Tensor, "b l"] | None = None,
     state: SSMState | None = None,
     cu_seqlens: Int[Tensor, "n1"] | None = None,
+    scan: Scan = linear_scan,
 ) -> tuple[Float[Tensor, "b l h"], SSMState]:
     """One layer over a batch: outputs and the state after the last valid step.
 
     Padding (`valid` false, at the end) leaves the state alone and outputs zero. `cu_seqlens` packs sequences into a
     batch of one; `state` then has one row per sequence. A bidirectional layer takes no state, because its output
-    needs the future; the state it returns is the forward half's.
+    needs the future; the state it returns is the forward half's. `scan` is the recurrence to use.
     """
     if cu_seqlens is not None:
-        return _packed(u, gaps, weights, spec, state, sequence_bounds(cu_seqlens, u.shape))
+        return _packed(u, gaps, weights, spec, state, sequence_bounds(cu_seqlens, u.shape), scan)
     if spec.bidirectional and state is not None:
         raise NotStreamable("state: a bidirectional layer needs the whole sequence, so it cannot continue from a state")
     if valid is not None:
         # Not a product: padding may hold NaN.
         u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
-    s, last = ssm_states(u, gaps, weights, spec, valid=valid, state=state)
-    y = read_out(s, u, weights, spec)
-    return (y if valid is None else y * valid.unsqueeze(-1)), last
+    trace, last = ssm_states(u, gaps, weights, spec, valid=valid, state=state, scan=scan)
+    y = read_out(trace.s, u, weights, spec)
+    return (y if valid is None else y.masked_fill(~valid.unsqueeze(-1), 0)), last
 
 
 def read_out(s: Tensor, u: Tensor, weights: SSMWeights, spec: SSMSpec) -> Tensor:
@@ -197,8 +206,12 @@ def ssm_states(
     *,
     valid: Tensor | None = None,
     state: SSMState | None = None,
-) -> tuple[Tensor, SSMState]:
-    """The state at every step (forward and backward halves concatenated when bidirectional) and the final one."""
+    scan: Scan = linear_scan,
+) -> tuple[SSMState, SSMState]:
+    """State and pending pair at every step, and those after the last valid one.
+
+    When bidirectional, the forward and backward states are concatenated along the modes.
+    """
     first = zero_state(u.shape[:-2], weights) if state is None else state
     lam, drive = eigenvalues(u, weights, spec), mix_in(u, weights.drive, spec.eps)
     delta = step_sizes(u, gaps, weights)
@@ -206,14 +219,14 @@ def ssm_states(
         a, b = transition(shift_pending(lam, first.lam), delta, shift_pending(drive, first.drive), spec)
     else:
         a, b = transition(lam, delta, drive, spec)
-    s, s_last = linear_scan(*_hold_padding(a, b, valid), first.s)
+    s, s_last = scan(*_hold_padding(a, b, valid), first.s)
     pending = drive if spec.hold == "following" else torch.zeros_like(drive)
     last = SSMState(s_last, last_valid(lam, first.lam, valid), last_valid(pending, first.drive, valid))
     if spec.bidirectional:
         a, b = _backward_transition(u, gaps, lam, drive, (a, b), weights, spec, valid)
-        r, _ = linear_scan(*_hold_padding(a, b, valid), reverse=True)
+        r, _ = scan(*_hold_padding(a, b, valid), reverse=True)
         s = torch.cat([s, r], dim=-1)
-    return s, last
+    return SSMState(s, lam, pending), last
 
 
 def _backward_transition(
@@ -265,12 +278,12 @@ def last_valid(x: Tensor, before: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def _packed(
-    u: Tensor, gaps: Tensor, weights: SSMWeights, spec: SSMSpec, state: SSMState | None, bounds: list[int]
+    u: Tensor, gaps: Tensor, weights: SSMWeights, spec: SSMSpec, state: SSMState | None, bounds: list[int], scan: Scan
 ) -> tuple[Tensor, SSMState]:
     outputs, lasts = [], []
     for i, (start, stop) in enumerate(pairwise(bounds)):
         first = None if state is None else SSMState(*(part[i : i + 1] for part in state))
-        y, last = selective_ssm(u[:, start:stop], gaps[:, start:stop], weights, spec, state=first)
+        y, last = selective_ssm(u[:, start:stop], gaps[:, start:stop], weights, spec, state=first, scan=scan)
         outputs.append(y)
         lasts.append(last)
     return torch.cat(outputs, dim=1), SSMState(*(torch.cat(parts) for parts in zip(*lasts, strict=True)))

@@ -1,0 +1,202 @@
+"""`Backbone`: encoder and a stack of blocks; features for every observation, forwards, in chunks or step by step."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import ConfigError, NotStreamable, ShapeError
+from tides.functional.ssm import SSMState, last_valid
+from tides.nn.block import Block, BlockTrace
+from tides.nn.calibration import Calibration
+from tides.nn.checks import check_gaps, check_observed, check_signal, check_valid, values_can_be_checked
+from tides.nn.config import TIDESConfig
+from tides.nn.glu import ResidualGLU
+from tides.nn.state import BackboneState
+
+
+class Backbone(nn.Module):
+    """Input → (deep) encoder → TIDES blocks → features (paper figure 3a).
+
+    `x` holds the data channels; observation flags, the query flag and Mamba_S's Δ channel are added inside. Values
+    and gaps are scaled with the calibration stored in the model before anything is learned from them.
+    """
+
+    def __init__(self, config: TIDESConfig, *, query_channel: bool = False) -> None:
+        super().__init__()
+        self.config, self.query_channel = config, query_channel
+        self.calibration = Calibration(config)
+        width = config.input_size * (2 if config.mask_channels is True else 1)
+        width += int(query_channel) + int(config.variant == "mamba-s")
+        self.encoder_width = width
+        self.encoder = nn.Sequential(
+            *(ResidualGLU(width) for _ in range(config.encoder_depth)), nn.Linear(width, config.hidden_size)
+        )
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+
+    def forward(
+        self,
+        x: Tensor,
+        gaps: Tensor | float,
+        *,
+        observed: Tensor | None = None,
+        query: Tensor | None = None,
+        valid: Tensor | None = None,
+        state: BackboneState | None = None,
+    ) -> tuple[Tensor, BackboneState]:
+        """Features (b, l, h) and the state after the last valid step.
+
+        x (b, l, d); gaps (b, l), (l,) or a number, gaps[k] = t_k − t_{k−1}; observed (b, l, d) bool, false = missing;
+        valid (b, l) bool, padding at the end. With `state` the sequence continues where that state ended.
+        """
+        x, gaps, valid = self.prepare(x, gaps, observed=observed, query=query, valid=valid)
+        if state is not None:
+            self.require_causal("continue from a state")
+        encoded: Tensor = self.encoder(x)
+        hidden = encoded
+        states = []
+        for index, block in enumerate(self._typed_blocks()):
+            hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
+            states.append(last)
+        before = self.empty_encoding().expand_as(encoded[:, 0]) if state is None else state.held
+        held = last_valid(encoded, before, valid)
+        if valid is not None:
+            hidden = hidden.masked_fill(~valid.unsqueeze(-1), 0)
+        return hidden, BackboneState(tuple(states), held)
+
+    def step(
+        self, x_t: Tensor, gap_t: Tensor, state: BackboneState, *, observed: Tensor | None = None
+    ) -> tuple[Tensor, BackboneState]:
+        """`forward` at length one: features (b, h) of one observation x_t (b, d), `gap_t` (b,) after the last."""
+        self.require_causal("step")
+        if x_t.ndim != 2 or gap_t.shape != x_t.shape[:1]:
+            raise ShapeError(f"x_t, gap_t: found {tuple(x_t.shape)}, {tuple(gap_t.shape)}, wanted (b, d) and (b,)")
+        y, state = self(
+            x_t.unsqueeze(1),
+            gap_t.unsqueeze(1),
+            observed=None if observed is None else observed.unsqueeze(1),
+            state=state,
+        )
+        return y.squeeze(1), state
+
+    def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
+        """Time passes, nothing is observed: every layer's state evolves by `gap` (b,) with its pending pair."""
+        self.require_causal("advance")
+        gap = self.calibration.scaled_gaps(gap.to(state.held.dtype))
+        pairs = zip(self._typed_blocks(), state.blocks, strict=True)
+        return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
+
+    def init_state(self, batch: int) -> BackboneState:
+        """Nothing has been observed yet; what is held is the encoding of an empty row."""
+        self.require_causal("keep a state")
+        held = self.empty_encoding().expand(batch, -1)
+        return BackboneState(tuple(block.ssm.init_state(batch) for block in self._typed_blocks()), held)
+
+    def empty_encoding(self) -> Tensor:
+        """The encoder's output (h) for a row in which nothing was observed."""
+        encoding: Tensor = self.encoder(self.calibration.shift.new_zeros(self.encoder_width))
+        return encoding
+
+    def trace(
+        self, x: Tensor, gaps: Tensor | float, *, observed: Tensor | None = None, valid: Tensor | None = None
+    ) -> tuple[Tensor, tuple[BlockTrace, ...]]:
+        """The encoder's output (b, l, h) and every block's state at every step: all that `peek` needs."""
+        x, gaps, valid = self.prepare(x, gaps, observed=observed, valid=valid)
+        encoded: Tensor = self.encoder(x)
+        hidden = encoded
+        traces = []
+        for block in self._typed_blocks():
+            hidden, trace = block.trace(hidden, gaps, valid=valid)
+            traces.append(trace)
+        return encoded, tuple(traces)
+
+    def peek(self, state: BackboneState, gap: Tensor, *, traces: tuple[BlockTrace, ...] | None = None) -> Tensor:
+        """Features at `gap` after the state's last observation; the state is not changed, so questions cost nothing.
+
+        Every layer evolves its own state; its input at that time is the output of the layer below at that time. State
+        and gap may have any leading axes. `traces` supply the statistics of the batch that made the state.
+        """
+        if self.config.hold != "following":
+            raise ConfigError("hold: reading out between observations needs hold='following'")
+        self.require_causal("be read between observations")
+        gap = self.calibration.scaled_gaps(gap.to(state.held.dtype))
+        hidden = state.held
+        for index, block in enumerate(self._typed_blocks()):
+            statistics = None if traces is None else traces[index].statistics
+            hidden = block.peek(hidden, state.blocks[index], gap, statistics)
+        return hidden
+
+    def prepare(
+        self,
+        x: Tensor,
+        gaps: Tensor | float,
+        *,
+        observed: Tensor | None = None,
+        query: Tensor | None = None,
+        valid: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Checked and scaled inputs with all extra channels, scaled gaps, and the padding mask to use."""
+        x = check_signal(x, self.config.input_size, self.calibration.shift)
+        gaps = check_gaps(gaps, x)
+        valid = check_valid(valid, x)
+        x, observed = check_observed(observed, x, valid)
+        x = self.calibration.scaled_values(x)
+        if observed is not None:
+            x = x.masked_fill(~observed, 0)
+            self._check_mask_channels(observed, valid)
+        gaps = self.calibration.scaled_gaps(gaps)
+        channels = [x]
+        if self.config.mask_channels is True:
+            channels.append(torch.ones_like(x) if observed is None else observed.to(x.dtype))
+        if self.query_channel:
+            channels.append(torch.zeros_like(x[..., :1]) if query is None else query.unsqueeze(-1).to(x.dtype))
+        if self.config.variant == "mamba-s":
+            channels.append(gaps.unsqueeze(-1))
+        return torch.cat(channels, dim=-1), gaps, None if self.config.padding == "include" else valid
+
+    def _check_mask_channels(self, observed: Tensor, valid: Tensor | None) -> None:
+        if self.config.mask_channels != "auto" or not values_can_be_checked(observed):
+            return
+        present = observed if valid is None else observed | ~valid.unsqueeze(-1)
+        if not bool(present.all()):
+            raise ConfigError(
+                "mask_channels: 'auto' was built without mask channels, but `observed` has missing values; "
+                "build with mask_channels=True (or False to read missing values as zeros)"
+            )
+
+    def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
+        """Store the training data's scales: gaps for the time scale, shift and scale for the channels."""
+        self.calibration.fit_time(gaps)
+        if shift is not None and scale is not None:
+            self.calibration.fit_values(shift, scale)
+        return self
+
+    def require_causal(self, action: str) -> None:
+        if self.config.bidirectional:
+            raise NotStreamable(f"bidirectional: the model reads the future, so it cannot {action}")
+
+    def count_parameters(self, *, release_equivalent: bool = False) -> int:
+        """Learned numbers; `release_equivalent` adds the static Λ, B and C that the release keeps beside its heads."""
+        count = sum(parameter.numel() for parameter in self.parameters())
+        if not release_equivalent:
+            return count
+        config = self.config
+        modes = config.state_size // 2 if config.conjugate else config.state_size
+        directions = 2 if config.bidirectional else 1
+        unused = modes * (int(config.selective_decay) + int(config.variant == "tides-full"))
+        unused += 2 * modes * config.hidden_size * (1 + directions) if config.selective_mixes else 0
+        return count + config.depth * unused
+
+    def _typed_blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+
+def gather_states(encoded: Tensor, traces: tuple[BlockTrace, ...], index: Tensor, empty: Tensor) -> BackboneState:
+    """The state right after observation `index` (b, q) of each series; −1 is before the first, with `empty` held."""
+
+    def pick(x: Tensor, before: Tensor) -> Tensor:
+        rows = index.clamp_min(0).unsqueeze(-1).expand(*index.shape, x.shape[-1])
+        return torch.where((index >= 0).unsqueeze(-1), x.gather(1, rows), before)
+
+    layers = (SSMState(*(pick(part, torch.zeros_like(part[:, :1])) for part in trace.state)) for trace in traces)
+    return BackboneState(tuple(layers), pick(encoded, empty))

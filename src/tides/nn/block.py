@@ -1,0 +1,55 @@
+"""`Block`: norm → SSM → GELU → GLU around a residual connection (paper, appendix A)."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tides.functional.ssm import SSMState
+from tides.nn.config import TIDESConfig
+from tides.nn.glu import FeedForwardGLU
+from tides.nn.norm import Statistics, make_norm
+from tides.nn.ssm import SSM
+
+
+class BlockTrace(NamedTuple):
+    """What one block leaves behind for queries: its state at every step and the statistics it normalised with."""
+
+    state: SSMState
+    statistics: Statistics | None
+
+
+class Block(nn.Module):
+    """x + drop(GLU(drop(GELU(SSM(norm(x)))))), GELU in its exact (erf) form."""
+
+    def __init__(self, config: TIDESConfig) -> None:
+        super().__init__()
+        self.norm = make_norm(config.norm, config.hidden_size)
+        self.ssm = SSM(config)
+        self.glu = FeedForwardGLU(config.hidden_size, config.expand)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
+    ) -> tuple[Tensor, SSMState]:
+        u, _ = self.norm(x, valid)
+        y, state = self.ssm(u, gaps, valid=valid, state=state)
+        return self._finish(x, y), state
+
+    def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
+        """The same outputs, with the state at every step."""
+        u, statistics = self.norm(x, valid)
+        y, state = self.ssm.trace(u, gaps, valid=valid)
+        return self._finish(x, y), BlockTrace(state, statistics)
+
+    def peek(self, x: Tensor, state: SSMState, gap: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """The output at `gap` after the state's last observation for block input `x`; nothing is written back."""
+        if statistics is None:
+            u, _ = self.norm(x)
+        else:
+            u = self.norm.normalise(x, statistics)
+        return self._finish(x, self.ssm.peek(u, state, gap))
+
+    def _finish(self, x: Tensor, y: Tensor) -> Tensor:
+        result: Tensor = x + self.dropout(self.glu(self.dropout(F.gelu(y))))
+        return result

@@ -1,0 +1,75 @@
+"""What a model must know of its training data's scales: units of the channels and of time."""
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import ConfigError, DataError
+from tides.functional.gaps import gaps_from_times
+from tides.nn.config import TIDESConfig
+
+
+class Calibration(nn.Module):
+    """Buffers saved with the model: channel shift and scale, the time scale, and the first gap.
+
+    Learned time scales start in [1e-3, 0.1] whatever the unit, so gaps are divided by `time_scale` (the training
+    median gap by default): the same table in seconds, hours or days gives the same predictions.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    time_scale: Tensor
+    first_gap: Tensor
+
+    def __init__(self, config: TIDESConfig) -> None:
+        super().__init__()
+        self.time_policy, self.first_policy = config.time_scale, config.first_gap
+        unit = 1.0 if isinstance(config.time_scale, str) else config.time_scale
+        first = unit if isinstance(config.first_gap, str) else config.first_gap
+        self.register_buffer("shift", torch.zeros(config.input_size))
+        self.register_buffer("scale", torch.ones(config.input_size))
+        self.register_buffer("time_scale", torch.tensor(unit, dtype=torch.float64))
+        self.register_buffer("first_gap", torch.tensor(first, dtype=torch.float64))
+
+    @torch.no_grad()
+    def fit_time(self, gaps: Tensor) -> None:
+        """Set time scale and first gap from the positive training gaps, where the config asks for the median."""
+        positive = gaps[gaps > 0].double()
+        if "median" not in (self.time_policy, self.first_policy):
+            return
+        if positive.numel() == 0:
+            raise DataError("gaps: all training gaps are zero, so time has no scale; is the time unit too coarse?")
+        if self.time_policy == "median":
+            self.time_scale.copy_(positive.median())
+        if self.first_policy == "median":
+            self.first_gap.copy_(positive.median())
+
+    @torch.no_grad()
+    def fit_values(self, shift: Tensor, scale: Tensor) -> None:
+        """Set the channels' shift and scale, e.g. mean and standard deviation of observed training entries."""
+        if shift.shape != self.shift.shape or scale.shape != self.scale.shape or not bool((scale > 0).all()):
+            raise ConfigError(f"shift, scale: wanted {tuple(self.shift.shape)} numbers each, scales > 0")
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+
+    def scaled_values(self, x: Tensor) -> Tensor:
+        return (x - self.shift) / self.scale
+
+    def unscaled_values(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.shift
+
+    def scaled_gaps(self, gaps: Tensor) -> Tensor:
+        return gaps / self.time_scale.to(gaps.dtype)
+
+    def gaps(self, times: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Gaps from times, in the times' precision, with the stored first-gap policy."""
+        if self.first_policy == "start":
+            return gaps_from_times(times, start=0.0, valid=valid)
+        return gaps_from_times(times, self.first_gap.item(), valid=valid)
+
+    def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
+        # `model.float()` must not round the time scales: they are divided into float64 gaps.
+        kept = {name: getattr(self, name) for name in ("time_scale", "first_gap")}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in kept.items():
+            setattr(self, name, value.to(self.shift.device))
+        return self

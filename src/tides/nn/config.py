@@ -1,0 +1,222 @@
+"""`TIDESConfig`: every choice of a model in one frozen, strict dataclass; `compat` is a preset over its fields."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args, get_type_hints
+
+from tides.errors import ConfigError
+from tides.functional.ssm import SSMSpec
+
+Variant = Literal["tides", "s5", "tides-lambda", "tides-bc", "tides-full", "mamba-s"]
+
+# Where the authors' release differs from our defaults; SEMANTICS: docs/maths/semantics.md.
+_RELEASE: dict[str, Any] = {
+    "hold": "preceding",
+    "reverse": "release",
+    "norm_start": "ones",
+    "padding": "include",
+    "mask_channels": False,
+    "query_flag": False,
+    "first_gap": "start",
+    "time_scale": 1.0,
+    "decay_vectors": True,
+}
+_RELEASE_MAMBA_S: dict[str, Any] = {"step_init": (1.0, 1.0)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TIDESConfig:
+    """A model's architecture. Unknown, ill-typed or contradictory fields raise `ConfigError` naming the field."""
+
+    input_size: int
+    """Data channels; mask, query and Δ channels are added inside."""
+    hidden_size: int = 32
+    state_size: int = 16
+    """P: complex modes per layer (pairs count twice when `conjugate`)."""
+    groups: int = 1
+    """HiPPO blocks on the diagonal (the paper's ssm_b)."""
+    depth: int = 4
+    rank: int | Literal["full", "diag"] = 8
+    """Rank of the B and C projectors, or one full linear map, or a diagonal modulation."""
+    variant: Variant = "tides"
+    reparam: Literal["standard", "exp", "stable", "softplus"] = "exp"
+    discretisation: Literal["zoh", "bilinear", "dirac"] = "zoh"
+    hold: Literal["following", "preceding"] = "following"
+    """The interval that an observation drives: the one after it (the paper) or before it (the release)."""
+    bidirectional: bool = False
+    reverse: Literal["exact", "release"] = "exact"
+    """Gaps of the backward pass: those of reversed time, or the forward pass's own as in the release."""
+    encoder_depth: int = 0
+    decay_depth: int = 0
+    """Residual GLU blocks in front of the Λ head (the paper's d_Λ)."""
+    expand: float = 1.0
+    """Inner width of the block's GLU as a multiple of the hidden size (the paper's ff_mult)."""
+    dropout: float = 0.0
+    norm: Literal["batch", "layer", "rms"] = "batch"
+    pool: Literal["mean", "last", "time"] = "mean"
+    projector_norm: bool = True
+    projector_init: Literal["zeros", "random"] = "zeros"
+    norm_start: Literal["preserve", "ones"] = "preserve"
+    """Start of the projector norms: HiPPO is preserved, or weights of one as in the release."""
+    conjugate: bool = False
+    """Static parameters live on one half of the conjugate pairs."""
+    clip: float | None = None
+    """Re λ ≤ −clip."""
+    step_init: tuple[float, float] = (1e-3, 1e-1)
+    """Range of the log-uniform start of the learned time scales."""
+    mask_channels: bool | Literal["auto"] = "auto"
+    """Observation flags as extra input channels; `auto`: on when the data has missing values."""
+    query_flag: bool = True
+    """Query rows of a forecaster in `steps` mode carry a flag channel."""
+    first_gap: float | Literal["median", "start"] = "median"
+    """Gap before the first observation: the training median, a number, or the time since 0 (`start`)."""
+    time_scale: float | Literal["median"] = "median"
+    """Gaps are divided by it: the training median gap, or a number."""
+    padding: Literal["exclude", "include"] = "exclude"
+    """Whether padded steps stay out of states, statistics and pooling, or enter them as in the release."""
+    decay_vectors: bool = False
+    """Weight decay on one-dimensional parameters (skip, norm weights) as in the release."""
+    compat: Literal["release"] | None = None
+    """`release` resolves every point on which the authors' code differs; contradicting it explicitly raises."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        positive = ("input_size", "hidden_size", "state_size", "groups", "depth")
+        _require(self, positive, lambda value: value >= 1, "an integer ≥ 1")
+        _require(self, ("encoder_depth", "decay_depth"), lambda value: value >= 0, "an integer ≥ 0")
+        _require(self, ("dropout",), lambda value: 0 <= value < 1, "a probability in [0, 1)")
+        _require(self, ("clip",), lambda value: value is None or value >= 0, "None or a number ≥ 0")
+        _require(
+            self, ("rank",), lambda value: isinstance(value, str) or value >= 1, "an integer ≥ 1, 'full' or 'diag'"
+        )
+        _require(self, ("step_init",), lambda value: 0 < value[0] <= value[1], "(low, high) with 0 < low ≤ high")
+        _require(self, ("first_gap",), lambda value: isinstance(value, str) or value >= 0, "a policy or a number ≥ 0")
+        _require(self, ("time_scale",), lambda value: isinstance(value, str) or value > 0, "'median' or a number > 0")
+        smallest = 0.0 if self.compat == "release" else 1e-9
+        _require(self, ("expand",), lambda value: value >= smallest, "a number > 0 (0 only with compat='release')")
+        divisor = 2 * self.groups if self.conjugate else self.groups
+        _require(self, ("state_size",), lambda value: value % divisor == 0, f"a multiple of {divisor} (groups, halves)")
+
+    @classmethod
+    def preset(cls, name: str, **fields: Any) -> Self:
+        """`paper`: the behaviour that produced the published numbers; `recommended`: ours."""
+        presets: dict[str, dict[str, Any]] = {"paper": {"compat": "release"}, "recommended": {}}
+        if name not in presets:
+            raise ConfigError(f"preset: found {name!r}, wanted one of {', '.join(presets)}")
+        return cls(**{**presets[name], **fields})
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> Self:
+        """The strict inverse of `to_dict` (lists are read as tuples, as JSON and TOML have no others)."""
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in mapping.items()}
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed, checked again."""
+        return type(self)(**{**vars(self), **fields})
+
+    @property
+    def selective_decay(self) -> bool:
+        return self.variant in ("tides", "tides-lambda", "tides-full")
+
+    @property
+    def selective_mixes(self) -> bool:
+        return self.variant in ("tides", "tides-bc", "tides-full", "mamba-s")
+
+    @property
+    def halved(self) -> bool:
+        """All parameters are static and live on one half of the conjugate pairs, so the output is 2·Re(C s)."""
+        return self.conjugate and self.variant == "s5"
+
+    @property
+    def ssm_spec(self) -> SSMSpec:
+        """The layer's share of these choices."""
+        return SSMSpec(
+            reparam=self.reparam,
+            discretisation=self.discretisation,
+            hold=self.hold,
+            bidirectional=self.bidirectional,
+            reverse=self.reverse,
+            clip=self.clip,
+            conjugate=self.halved,
+        )
+
+
+def _resolving(initialise: Any) -> Any:
+    """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
+
+    def __init__(self: TIDESConfig, **fields: Any) -> None:
+        known = {field.name for field in dataclasses.fields(TIDESConfig)}
+        for name in fields:
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+                raise ConfigError(f"{name}: unknown field of TIDESConfig{hint}")
+        if "input_size" not in fields:
+            raise ConfigError("input_size: missing; it is the number of data channels")
+        if fields.get("compat") == "release":
+            pinned = _RELEASE | (_RELEASE_MAMBA_S if fields.get("variant") == "mamba-s" else {})
+            for name, value in pinned.items():
+                if name in fields and fields[name] != value:
+                    raise ConfigError(f"{name}: found {fields[name]!r}, but compat='release' means {value!r}")
+            fields = fields | pinned
+        initialise(self, **fields)
+
+    return __init__
+
+
+TIDESConfig.__init__ = _resolving(TIDESConfig.__init__)  # type: ignore[method-assign]
+
+
+def _require(config: TIDESConfig, names: tuple[str, ...], test: Any, wanted: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not test(value):
+            raise ConfigError(f"{name}: found {value!r}, wanted {wanted}")
+
+
+def _check_types(config: TIDESConfig) -> None:
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if _accepts(value, hint):
+            continue
+        if _accepts_number(value) and _accepts(float(value), hint):
+            # 1 stands for 1.0 where a real number is wanted.
+            object.__setattr__(config, name, float(value))
+            continue
+        raise ConfigError(f"{name}: found {value!r} ({type(value).__name__}), wanted {_describe(hint)}")
+
+
+def _accepts(value: Any, hint: Any) -> bool:
+    if hint is None or hint is type(None):
+        return value is None
+    if getattr(hint, "__origin__", None) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if getattr(hint, "__origin__", None) is tuple:
+        parts = get_args(hint)
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_accepts_number, value))
+    if get_args(hint):
+        return any(_accepts(value, part) for part in get_args(hint))
+    if hint is bool:
+        return isinstance(value, bool)
+    return isinstance(value, hint) and not isinstance(value, bool)
+
+
+def _accepts_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _describe(hint: Any) -> str:
+    if getattr(hint, "__origin__", None) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if getattr(hint, "__origin__", None) is tuple:
+        return "a pair of numbers"
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    return "None" if hint is type(None) else str(hint.__name__)

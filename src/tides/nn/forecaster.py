@@ -1,0 +1,200 @@
+"""`Forecaster`: values at any query times, asked as extra steps or read out between observations."""
+
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import ConfigError, ShapeError
+from tides.functional.gaps import check_times
+from tides.nn.backbone import Backbone, gather_states
+from tides.nn.checks import check_signal, check_valid, values_can_be_checked
+from tides.nn.config import TIDESConfig
+from tides.nn.state import BackboneState
+
+QueryMode = Literal["steps", "readout"]
+
+
+class Forecaster(nn.Module):
+    """ŷ at any times, before or after the observations.
+
+    `steps`: query rows join the timeline with values 0, nothing observed and a query flag (observations come first at
+    equal times). `readout` (needs hold="following", causal): every layer evolves its state from the last observation
+    to the query time and nothing is written back, so asking more questions changes no answer.
+    """
+
+    output_shift: Tensor
+    output_scale: Tensor
+
+    def __init__(self, config: TIDESConfig, channels: int, query_mode: QueryMode = "steps") -> None:
+        super().__init__()
+        if query_mode not in ("steps", "readout"):
+            raise ConfigError(f"query_mode: found {query_mode!r}, wanted 'steps' or 'readout'")
+        if query_mode == "readout" and (config.hold != "following" or config.bidirectional):
+            raise ConfigError("query_mode: 'readout' needs hold='following' and bidirectional=False")
+        if config.mask_channels == "auto":
+            # A forecaster always sees partly observed rows: at least its own queries.
+            config = config.replace(mask_channels=True)
+        self.config, self.channels, self.query_mode = config, channels, query_mode
+        self.backbone = Backbone(config, query_channel=query_mode == "steps" and config.query_flag)
+        self.head = nn.Linear(config.hidden_size, channels)
+        self.register_buffer("output_shift", torch.zeros(channels))
+        self.register_buffer("output_scale", torch.ones(channels))
+
+    def forward(
+        self,
+        values: Tensor,
+        times: Tensor,
+        observed: Tensor | None,
+        query_times: Tensor,
+        *,
+        valid: Tensor | None = None,
+        query_valid: Tensor | None = None,
+    ) -> Tensor:
+        """ŷ (b, q, c) at query_times (b, q) from values (b, l, d) observed at times (b, l).
+
+        Times are best float64: gaps are formed in their precision and then cast. `query_valid` (b, q) marks real
+        queries in a padded batch; the answers of the others are zero.
+        """
+        values = check_signal(values, self.config.input_size, self.output_shift, name="values")
+        valid = check_valid(valid, values)
+        self._check_times(values, times, query_times, valid, query_valid)
+        ask = self._as_steps if self.query_mode == "steps" else self._as_readout
+        answers = self._answer(ask(values, times, observed, query_times, valid, query_valid))
+        return answers if query_valid is None else answers.masked_fill(~query_valid.unsqueeze(-1), 0)
+
+    def _as_steps(
+        self,
+        values: Tensor,
+        times: Tensor,
+        observed: Tensor | None,
+        query_times: Tensor,
+        valid: Tensor | None,
+        query_valid: Tensor | None,
+    ) -> Tensor:
+        b, l, _ = values.shape
+        q = query_times.shape[1]
+        present = torch.ones(b, l, dtype=torch.bool, device=values.device) if valid is None else valid
+        asked = torch.ones(b, q, dtype=torch.bool, device=values.device) if query_valid is None else query_valid
+        real = torch.cat([present, asked], dim=1)
+        moments = torch.cat([times, query_times.to(times.dtype)], dim=1)
+        # Padding sorts behind everything else; a stable sort keeps observations before queries at equal times.
+        order = moments.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)
+        real, moments = real.gather(1, order), moments.gather(1, order)
+        queries = (order >= l) & real
+        rows = order.unsqueeze(-1).expand(b, l + q, values.shape[-1])
+        blank = torch.zeros_like(values[:, :1]).expand(b, q, -1)
+        seen = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+        unseen = torch.zeros_like(seen[:, :1]).expand(b, q, -1)
+        features: Tensor
+        features, _ = self.backbone(
+            torch.cat([values.masked_fill(~seen, 0), blank], dim=1).gather(1, rows),
+            self.backbone.calibration.gaps(moments, real),
+            observed=torch.cat([seen, unseen], dim=1).gather(1, rows),
+            query=queries,
+            valid=None if valid is None and query_valid is None else real,
+        )
+        position = order.argsort(dim=1)[:, l:]
+        return features.gather(1, position.unsqueeze(-1).expand(b, q, features.shape[-1]))
+
+    def _as_readout(
+        self,
+        values: Tensor,
+        times: Tensor,
+        observed: Tensor | None,
+        query_times: Tensor,
+        valid: Tensor | None,
+        query_valid: Tensor | None,
+    ) -> Tensor:
+        gaps = self.backbone.calibration.gaps(times, valid)
+        encoded, traces = self.backbone.trace(values, gaps, observed=observed, valid=valid)
+        query_times = query_times.to(times.dtype)
+        moments = times if valid is None else times.masked_fill(~valid, torch.inf)
+        index = torch.searchsorted(moments.contiguous(), query_times.contiguous(), right=True) - 1
+        since = times.gather(1, index.clamp_min(0))
+        elapsed = torch.where(index >= 0, query_times - since, torch.zeros_like(since))
+        if query_valid is not None:
+            elapsed = elapsed.masked_fill(~query_valid, 0)
+        state = gather_states(encoded, traces, index, self.backbone.empty_encoding())
+        return self.backbone.peek(state, elapsed, traces=traces)
+
+    def step(
+        self,
+        values: Tensor,
+        gap: Tensor,
+        state: BackboneState,
+        *,
+        observed: Tensor | None = None,
+        at: Tensor | None = None,
+    ) -> tuple[Tensor, BackboneState]:
+        """Take in one row (b, d) and answer at offsets `at` (b, q) ≥ 0 after it (now, if not given): (b, q, c)."""
+        _, state = self.backbone.step(values, gap, state, observed=observed)
+        offsets = torch.zeros(values.shape[0], 1, dtype=gap.dtype, device=gap.device) if at is None else at
+        return self.peek(state, offsets), state
+
+    def peek(self, state: BackboneState, at: Tensor) -> Tensor:
+        """Answers (b, q, c) at offsets `at` (b, q) after the state's last observation; the state is not changed."""
+        b, q = at.shape
+        if self.query_mode == "readout":
+            wide = BackboneState(
+                tuple(type(layer)(*(part.unsqueeze(1).expand(b, q, -1) for part in layer)) for layer in state.blocks),
+                state.held.unsqueeze(1).expand(b, q, -1),
+            )
+            return self._answer(self.backbone.peek(wide, at))
+        moments, order = at.sort(dim=1, stable=True)
+        blank = torch.zeros(b, q, self.config.input_size, dtype=self.output_shift.dtype, device=at.device)
+        features, _ = self.backbone(
+            blank,
+            torch.diff(moments, dim=1, prepend=torch.zeros_like(moments[:, :1])),
+            observed=torch.zeros_like(blank, dtype=torch.bool),
+            query=torch.ones_like(at, dtype=torch.bool),
+            state=state,
+        )
+        return self._answer(features.gather(1, order.argsort(dim=1).unsqueeze(-1).expand_as(features)))
+
+    def init_state(self, batch: int) -> BackboneState:
+        return self.backbone.init_state(batch)
+
+    def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
+        """Time passes, nothing is observed."""
+        return self.backbone.advance(state, gap)
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        gaps: Tensor,
+        shift: Tensor | None = None,
+        scale: Tensor | None = None,
+        output_shift: Tensor | None = None,
+        output_scale: Tensor | None = None,
+    ) -> Self:
+        """See `Backbone.calibrate`; the outputs' scales are the inputs' unless the target channels differ."""
+        self.backbone.calibrate(gaps, shift, scale)
+        shift = shift if output_shift is None else output_shift
+        scale = scale if output_scale is None else output_scale
+        if shift is not None and scale is not None:
+            if shift.numel() != self.channels or scale.numel() != self.channels:
+                raise ConfigError(f"output_shift, output_scale: wanted {self.channels} numbers, one per target channel")
+            self.output_shift.copy_(shift)
+            self.output_scale.copy_(scale)
+        return self
+
+    def _answer(self, features: Tensor) -> Tensor:
+        answer: Tensor = self.head(features) * self.output_scale + self.output_shift
+        return answer
+
+    def _check_times(
+        self, values: Tensor, times: Tensor, query_times: Tensor, valid: Tensor | None, query_valid: Tensor | None
+    ) -> None:
+        b, l = values.shape[:2]
+        if times.shape != (b, l):
+            raise ShapeError(f"times: found shape {tuple(times.shape)}, wanted (b, l) = ({b}, {l})")
+        if query_times.ndim != 2 or query_times.shape[0] != b or query_times.shape[1] == 0:
+            raise ShapeError(f"query_times: found shape {tuple(query_times.shape)}, wanted (b, q) with b = {b}, q ≥ 1")
+        if query_valid is not None and query_valid.shape != query_times.shape:
+            raise ShapeError(f"query_valid: found {tuple(query_valid.shape)}, wanted {tuple(query_times.shape)}")
+        if values_can_be_checked(times):
+            check_times(times, valid)
+            bad = ~torch.isfinite(query_times)
+            if bool((bad if query_valid is None else bad & query_valid).any()):
+                raise ShapeError("query_times: found NaN or infinity")

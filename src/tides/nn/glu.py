@@ -1,0 +1,42 @@
+"""Gated linear units: the residual block of deep projectors and encoders, and the block's feed-forward part."""
+
+import torch
+from torch import Tensor, nn
+
+from tides.functional.ssm import GLUWeights, glu_residual
+
+
+class ResidualGLU(nn.Module):
+    """x ← x + (W1 x + b1) ⊙ σ(W2 x + b2) at constant width (paper §3, "Deep projectors")."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.value = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
+
+    def weights(self) -> GLUWeights:
+        return GLUWeights(self.value.weight, self.value.bias, self.gate.weight, self.gate.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return glu_residual(x, self.weights())
+
+
+class FeedForwardGLU(nn.Module):
+    """GLU(x) = W3((W1 x + b1) ⊙ σ(W2 x + b2)) + b3 with inner width expand·H, rounded, at least 1.
+
+    expand = 0 means no hidden units at all, so that only b3 is left: the release ran two datasets that way.
+    """
+
+    def __init__(self, width: int, expand: float) -> None:
+        super().__init__()
+        inner = max(1, round(expand * width)) if expand else 0
+        self.value = nn.Linear(width, inner) if inner else None
+        self.gate = nn.Linear(width, inner) if inner else None
+        self.out = nn.Linear(inner, width) if inner else None
+        self.bias = None if inner else nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.value is None or self.gate is None or self.out is None:
+            return self.bias.expand_as(x)  # type: ignore[union-attr]
+        result: Tensor = self.out(self.value(x) * torch.sigmoid(self.gate(x)))
+        return result

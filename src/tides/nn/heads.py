@@ -1,0 +1,118 @@
+"""Sequence classification and regression: pooled features, static covariates, one linear map."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import ShapeError
+from tides.nn.backbone import Backbone
+from tides.nn.checks import check_gaps
+from tides.nn.config import TIDESConfig
+from tides.nn.state import BackboneState, PooledState
+
+
+class SequenceHead(nn.Module):
+    """Backbone → pooling over the valid steps → Linear. Static covariates join the pooled features.
+
+    `mean` averages the steps (the paper); `last` takes the final one; `time` weights each step by the gap before it,
+    which makes the answer independent of how densely a series was sampled.
+    """
+
+    def __init__(self, config: TIDESConfig, outputs: int, *, static_size: int = 0) -> None:
+        super().__init__()
+        self.config, self.static_size = config, static_size
+        self.backbone = Backbone(config)
+        self.head = nn.Linear(config.hidden_size + static_size, outputs)
+
+    def forward(
+        self,
+        x: Tensor,
+        gaps: Tensor | float,
+        *,
+        observed: Tensor | None = None,
+        valid: Tensor | None = None,
+        static: Tensor | None = None,
+    ) -> Tensor:
+        """(b, k): one row per series."""
+        features, _ = self.backbone(x, gaps, observed=observed, valid=valid)
+        if self.config.padding == "include":
+            valid = None
+        if self.config.pool == "last":
+            pooled = features[:, -1] if valid is None else _take_last(features, valid)
+        else:
+            weight = torch.ones_like(features[..., 0])
+            if self.config.pool == "time":
+                weight = check_gaps(gaps, features)
+            if valid is not None:
+                weight = weight * valid
+            # Gaps that are all zero carry no time; every step then counts the same.
+            weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, torch.ones_like(weight))
+            pooled = (features * weight.unsqueeze(-1)).sum(1) / weight.sum(1, keepdim=True)
+        return self._answer(pooled, static)
+
+    def step(
+        self,
+        x_t: Tensor,
+        gap_t: Tensor,
+        state: PooledState,
+        *,
+        observed: Tensor | None = None,
+        static: Tensor | None = None,
+    ) -> tuple[Tensor, PooledState]:
+        """The answer for the prefix that ends with this observation; the running pool lives in the state."""
+        features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
+        if self.config.pool == "last":
+            return self._answer(features, static), state._replace(backbone=backbone)
+        weight = gap_t.double() if self.config.pool == "time" else torch.ones_like(gap_t, dtype=torch.float64)
+        total = state.total + features.double() * weight.unsqueeze(-1)
+        state = PooledState(backbone, total, state.weight + weight)
+        mean = torch.where(
+            (state.weight > 0).unsqueeze(-1), total / state.weight.clamp_min(1e-300).unsqueeze(-1), features.double()
+        )
+        return self._answer(mean.to(features.dtype), static), state
+
+    def init_state(self, batch: int) -> PooledState:
+        backbone = self.backbone.init_state(batch)
+        zero = torch.zeros_like(backbone.held, dtype=torch.float64)
+        return PooledState(backbone, zero, zero[:, 0])
+
+    def advance(self, state: PooledState, gap: Tensor) -> PooledState:
+        """Time passes, nothing is observed."""
+        return state._replace(backbone=self.backbone.advance(state.backbone, gap))
+
+    def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
+        """See `Backbone.calibrate`."""
+        self.backbone.calibrate(gaps, shift, scale)
+        return self
+
+    def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
+        found = 0 if static is None else static.shape[-1]
+        if found != self.static_size:
+            raise ShapeError(f"static: found {found} covariates, wanted (b, {self.static_size})")
+        answer: Tensor = self.head(pooled if static is None else torch.cat([pooled, static.to(pooled)], dim=-1))
+        return answer
+
+
+class SequenceClassifier(SequenceHead):
+    """Logits (b, classes) for every series."""
+
+    def __init__(self, config: TIDESConfig, classes: int, *, static_size: int = 0) -> None:
+        super().__init__(config, classes, static_size=static_size)
+        self.classes = classes
+
+
+class SequenceRegressor(SequenceHead):
+    """Numbers (b, targets) for every series."""
+
+    def __init__(self, config: TIDESConfig, targets: int = 1, *, static_size: int = 0) -> None:
+        super().__init__(config, targets, static_size=static_size)
+        self.targets = targets
+
+
+def _take_last(features: Tensor, valid: Tensor) -> Tensor:
+    index = (valid.sum(-1) - 1).clamp_min(0)
+    return features[torch.arange(features.shape[0], device=features.device), index]
+
+
+__all__ = ["BackboneState", "SequenceClassifier", "SequenceHead", "SequenceRegressor"]

@@ -1,0 +1,82 @@
+"""Normalisation in front of each SSM, without learned scale or shift (paper, appendix A)."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import DataError
+from tides.nn.checks import values_can_be_checked
+
+
+class Statistics(NamedTuple):
+    """Mean and variance of each channel with which a batch was normalised."""
+
+    mean: Tensor
+    var: Tensor
+
+
+class MaskedBatchNorm(nn.Module):
+    """BatchNorm over the valid steps of batch and time: padding never enters the statistics.
+
+    Running variance is unbiased with the number of valid steps; evaluation uses the running statistics, so that a
+    stream is normalised as a batch is.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def statistics(self, x: Tensor, valid: Tensor | None = None) -> Statistics:
+        """Of this batch in training (updating the running ones), the running ones in evaluation."""
+        if not self.training:
+            return Statistics(self.running_mean, self.running_var)
+        axes = tuple(range(x.ndim - 1))
+        if valid is None:
+            count: Tensor | int = x[..., 0].numel()
+            mean = x.mean(axes)
+            var = (x - mean).square().mean(axes)
+        else:
+            weight = valid.unsqueeze(-1).to(x.dtype)
+            count = valid.sum()
+            mean = (x * weight).sum(axes) / count
+            var = ((x - mean).square() * weight).sum(axes) / count
+        if (isinstance(count, int) or values_can_be_checked(x)) and count < 2:
+            raise DataError("norm: one valid step has no variance; train with at least two steps per batch")
+        with torch.no_grad():
+            unbiased = var * (count / (count - 1))
+            self.running_mean.lerp_(mean.detach(), self.momentum)
+            self.running_var.lerp_(unbiased.detach(), self.momentum)
+        return Statistics(mean, var)
+
+    def normalise(self, x: Tensor, statistics: Statistics) -> Tensor:
+        """`x` with the statistics of another set of rows, as for queries, which never enter them."""
+        return (x - statistics.mean) * torch.rsqrt(statistics.var + self.eps)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Statistics]:
+        statistics = self.statistics(x, valid)
+        return self.normalise(x, statistics), statistics
+
+
+class RowNorm(nn.Module):
+    """LayerNorm or RMSNorm of every row by itself: nothing is shared between steps, series or batches."""
+
+    def __init__(self, kind: Literal["layer", "rms"], eps: float = 1e-5) -> None:
+        super().__init__()
+        self.kind, self.eps = kind, eps
+
+    def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
+        return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, None]:
+        return self.normalise(x), None
+
+
+def make_norm(kind: Literal["batch", "layer", "rms"], width: int) -> MaskedBatchNorm | RowNorm:
+    return MaskedBatchNorm(width) if kind == "batch" else RowNorm(kind)

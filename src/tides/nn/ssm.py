@@ -1,0 +1,130 @@
+"""`SSM`: one selective state-space layer; all six variants are this class and a config."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tides import functional as tf
+from tides import kernels
+from tides.functional.ssm import SSMState, SSMWeights, StepHead
+from tides.nn.config import TIDESConfig
+from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
+from tides.nn.tags import set_tags
+
+
+class SSM(nn.Module):
+    """s_k = λ̄_k s_{k−1} + gain_k ⊙ (B_k u_k), y_k = Re(C_k s_k) + skip ⊙ u_k (paper eq. 4 and 5).
+
+    The variants differ in what u_k decides: Re λ, Im λ, (B, C), or Mamba_S's step size. Everything starts from
+    HiPPO, and the gap enters through the discretisation only (Mamba_S excepted).
+    """
+
+    def __init__(self, config: TIDESConfig) -> None:
+        super().__init__()
+        self.config, self.spec = config, config.ssm_spec
+        hidden, state = config.hidden_size, config.state_size
+        hippo = tf.hippo_blocks(state, config.groups, half=config.conjugate)
+        scale = 1 / math.sqrt(state)
+        basis = hippo.eigenvectors.to(torch.get_default_dtype().to_complex())
+        drive = basis.mH @ (scale * torch.randn(state, hidden)).to(basis.dtype)
+        directions = 2 if config.bidirectional else 1
+        readout = torch.cat(
+            [basis.mT @ torch.view_as_complex(scale * torch.randn(state, hidden, 2)) for _ in range(directions)]
+        )
+        self._make_eigenvalues(hippo.lam.to(basis.dtype))
+        self.drive = self._make_mix(torch.view_as_real(drive).contiguous(), directions=1)
+        self.readout = self._make_mix(torch.view_as_real(readout).contiguous(), directions=directions)
+        self._make_step(hippo.lam.numel())
+        self.skip = nn.Parameter(torch.randn(hidden))
+        set_tags(self, skip="decayed" if config.decay_vectors else "plain")
+
+    def _make_eigenvalues(self, lam: Tensor) -> None:
+        config = self.config
+        theta = tf.reparameterise_inverse(lam.real, config.reparam)
+        frequency = lam.imag
+        expand = config.conjugate and not config.halved
+        self.decay: ModeProjector | StaticModes
+        self.frequency: ModeProjector | StaticModes
+        if config.selective_decay:
+            self.decay = self._mode_projector(theta.repeat(2) if expand else theta)
+        else:
+            self.decay = StaticModes(theta, expand=expand)
+        if config.variant == "tides-full":
+            self.frequency = self._mode_projector(torch.cat([frequency, -frequency]) if expand else frequency)
+        else:
+            self.frequency = StaticModes(frequency, expand=expand, sign=-1.0)
+
+    def _mode_projector(self, start: Tensor) -> ModeProjector:
+        config = self.config
+        return ModeProjector(
+            start,
+            config.hidden_size,
+            depth=config.decay_depth,
+            init=config.projector_init,
+            norm_start=config.norm_start if config.projector_norm else None,
+            eps=self.spec.eps,
+            decay_vectors=config.decay_vectors,
+        )
+
+    def _make_mix(self, base: Tensor, directions: int) -> MixProjector | StaticProjection:
+        config = self.config
+        expand = config.conjugate and not config.halved
+        if not config.selective_mixes:
+            return StaticProjection(base, expand=expand, directions=directions)
+        return MixProjector(
+            mirror(base, directions) if expand else base,
+            rank=config.rank,
+            init=config.projector_init,
+            norm_start=config.norm_start if config.projector_norm else None,
+            rms=1 / math.sqrt(config.state_size),
+            eps=self.spec.eps,
+            decay_vectors=config.decay_vectors,
+        )
+
+    def _make_step(self, modes: int) -> None:
+        config = self.config
+        low, high = (math.log(bound) for bound in config.step_init)
+        log_step = low + (high - low) * torch.rand(modes)
+        expand = config.conjugate and not config.halved
+        self.log_step = None if config.variant == "mamba-s" else StaticModes(log_step, expand=expand, tag="plain")
+        if config.variant == "mamba-s":
+            modes = config.state_size
+            log_step = log_step.repeat(2) if expand else log_step
+            self.step_weight = final_weight(modes, config.hidden_size + 1, init=config.projector_init)
+            # softplus⁻¹(step) = log(e^step − 1), so the step starts log-uniform whatever the input is.
+            self.step_bias = nn.Parameter(torch.log(torch.expm1(torch.exp(log_step))))
+
+    def weights(self) -> SSMWeights:
+        """The layer's tensors in the form `functional` and `kernels` take them."""
+        step = StepHead(self.step_weight, self.step_bias) if self.log_step is None else self.log_step.expanded()
+        return SSMWeights(
+            self.decay.head(), self.frequency.head(), self.drive.mix(), self.readout.mix(), step, self.skip
+        )
+
+    def forward(
+        self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
+    ) -> tuple[Tensor, SSMState]:
+        return kernels.selective_ssm(u, gaps, self.weights(), self.spec, valid=valid, state=state)
+
+    def trace(self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, SSMState]:
+        """Outputs and the state *at every step* (b, l, p), from which `peek` can read any later time."""
+        weights = self.weights()
+        if valid is not None:
+            u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
+        trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, scan=kernels.linear_scan)
+        return tf.read_out(trace.s, u, weights, self.spec), trace
+
+    def peek(self, u: Tensor, state: SSMState, gap: Tensor) -> Tensor:
+        """y at `gap` after the state's last observation, with C projected from `u`; the state is not changed."""
+        weights = self.weights()
+        later = tf.advance(state, tf.step_sizes(u, gap, weights), self.spec)
+        return tf.read_out(later.s, u, weights, self.spec)
+
+    def advance(self, state: SSMState, gap: Tensor) -> SSMState:
+        """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
+        u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
+        return tf.advance(state, tf.step_sizes(u, gap, self.weights()), self.spec)
+
+    def init_state(self, batch: int) -> SSMState:
+        return tf.zero_state((batch,), self.weights())
