@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tides.data.splits import folds, split, temporal_split
     from tides.data.summary import describe
     from tides.data.tables import from_long, from_wide
-    from tides.data.uea import load_uea, uea_split
+    from tides.data.uea import load_uea
+    from tides.data.uea_splits import uea_split
     from tides.data.windows import forecast_windows
 
 _MODULES = ("fading_flash", "physiome", "physionet", "systems", "uea")
@@ -38,7 +39,7 @@ _HOME = {
     "load_uea": "uea",
     "split": "splits",
     "temporal_split": "splits",
-    "uea_split": "uea",
+    "uea_split": "uea_splits",
 }
 
 __all__ = [

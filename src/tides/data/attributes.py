@@ -1,0 +1,93 @@
+"""Columns that belong to a whole series: its label, and static features with categories encoded."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.schema import StaticColumn
+from tides.errors import DataError
+
+LabelKind = Literal["auto", "class", "number"]
+# Whole numbers with at most this many distinct values are classes under "auto".
+_MOST_CLASSES = 20
+
+
+def encode_labels(
+    values: Sequence[Any],
+    codes: NDArray[np.integer[Any]],
+    where: str,
+    *,
+    kind: LabelKind = "auto",
+    class_names: tuple[str, ...] | None = None,
+) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    """Class indices and class names, or numbers and None, for series whose label is `values[codes]`.
+
+    "auto": text, truth values, and whole numbers with at most 20 distinct values are classes (sorted); other
+    numbers are numbers. `class_names` fixes the classes, as a model that was trained before does.
+    """
+    if class_names is None and (kind == "number" or (kind == "auto" and not _are_classes(values))):
+        if not all(_is_number(value) for value in values):
+            odd = next(value for value in values if not _is_number(value))
+            raise DataError(f"{where}: found {odd!r}; wanted numbers")
+        return np.array([float(value) for value in values])[codes], None
+    names = [class_name(value) for value in values]
+    if class_names is None:
+        try:
+            class_names = tuple(dict.fromkeys(class_name(value) for value in sorted(values)))
+        except TypeError as error:
+            raise DataError(f"{where} mixes values that cannot be ordered: {error}") from None
+    unknown = sorted(set(names) - set(class_names))
+    if unknown:
+        raise DataError(f"{where}: class {unknown[0]!r} is not among the known ones {list(class_names)}")
+    place = {name: i for i, name in enumerate(class_names)}
+    return np.array([place[name] for name in names], np.int64)[codes], class_names
+
+
+def class_name(value: Any) -> str:
+    """How a class is called: whole numbers without a fraction, everything else as it prints."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def encode_static(
+    column: StaticColumn, values: Sequence[Any], codes: NDArray[np.integer[Any]], where: str
+) -> NDArray[np.float64]:
+    """Features (n, f) of a static column, NaN where nothing was recorded (code -1)."""
+    if column.categories is None:
+        odd = next((value for value in values if not _is_number(value)), None)
+        if odd is not None:
+            raise DataError(f"{where}: found {odd!r} in a numeric static column")
+        table = np.array([float(value) for value in values] + [np.nan])[:, None]
+    else:
+        place = {category: i for i, category in enumerate(column.categories)}
+        unknown = [class_name(value) for value in values if class_name(value) not in place]
+        if unknown:
+            raise DataError(f"{where}: category {unknown[0]!r} is not among {list(column.categories)}")
+        positions = np.array([place[class_name(value)] for value in values], np.int64)
+        table = positions[:, None].astype(np.float64) if column.ordinal else np.eye(len(place))[positions]
+        table = np.vstack([table, np.full((1, table.shape[1]), np.nan)])
+    if np.isinf(table).any():
+        raise DataError(f"{where}: found an infinite value in a static column")
+    features: NDArray[np.float64] = table[codes]
+    return features
+
+
+def describe_static(name: str, values: Sequence[Any], *, ordinal: bool) -> StaticColumn:
+    """Numeric where every value is a number, else categories in sorted order."""
+    if all(_is_number(value) for value in values):
+        return StaticColumn(name)
+    return StaticColumn(name, tuple(sorted({class_name(value) for value in values})), ordinal)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, Decimal, np.number, np.bool_))
+
+
+def _are_classes(values: Sequence[Any]) -> bool:
+    if not all(_is_number(value) for value in values):
+        return True
+    return len(values) <= _MOST_CLASSES and all(float(value).is_integer() for value in values)

@@ -1,0 +1,153 @@
+"""Time columns: numbers, dates (with or without zone) and durations, as float64 in one explicit unit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tides.data.columns import is_text, numbers, plain
+from tides.errors import DataError
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_ALIASES = {"µs": "us", "sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks of an integer clock per second
+
+
+def seconds_per(unit: str) -> float:
+    """Seconds in one unit of time: "ns", "us", "ms", "s", "min", "h", "d", "w" (long names work too)."""
+    name = unit.strip().lower()
+    for candidate in (name, name.rstrip("s") or name):
+        known = _ALIASES.get(candidate, candidate)
+        if known in _SECONDS:
+            return _SECONDS[known]
+    raise DataError(f"unit={unit!r}: dates and durations need a unit of time: {', '.join(_SECONDS)}")
+
+
+@dataclass
+class ClockReader:
+    """Reads the chunks of one time column as raw ticks (dates, durations) or numbers, the same for all chunks."""
+
+    where: str
+    kind: str = ""  # "number", "date" or "duration"; known after the first chunk
+    resolution: str = ""
+    _zoned: bool | None = None
+
+    def read(self, array: Any, row: int) -> NDArray[Any]:
+        """Raw times of a chunk: int64 ticks or float64; nothing missing, nothing infinite."""
+        import pyarrow as pa
+
+        column = plain(array)
+        if is_text(column.type):
+            column = self._parse(column, row)
+        kind = column.type
+        if pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
+            kind = column.type
+        if column.null_count:
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            raise DataError(f"{self.where}, row {row + int(np.argmax(missing))}: no time recorded (null or NaT)")
+        if pa.types.is_timestamp(kind):
+            self._settle("date", kind.unit, row)
+            self._settle_zone(kind.tz is not None, row)
+        elif pa.types.is_duration(kind):
+            self._settle("duration", kind.unit, row)
+        else:
+            times = numbers(column, self.where, row).astype(np.float64, copy=False)
+            if np.isnan(times).any():
+                raise DataError(f"{self.where}, row {row + int(np.argmax(np.isnan(times)))}: no time recorded (NaN)")
+            self._settle("number", "", row)
+            return times
+        ticks: NDArray[Any] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return ticks
+
+    def _settle(self, kind: str, resolution: str, row: int) -> None:
+        if not self.kind:
+            self.kind, self.resolution = kind, resolution
+        elif (self.kind, self.resolution) != (kind, resolution):
+            raise DataError(
+                f"{self.where}: rows before {row} are {self.kind}s {self.resolution}, later ones {kind}s {resolution}"
+            )
+
+    def _settle_zone(self, zoned: bool, row: int) -> None:
+        if self._zoned is None:
+            self._zoned = zoned
+        elif self._zoned != zoned:
+            raise DataError(f"{self.where}: times with and without a time zone meet at row {row}")
+
+    def _parse(self, column: Any, row: int) -> Any:
+        """Text as numbers or ISO 8601 dates; nanoseconds while the calendar allows, microseconds beyond."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = pc.utf8_trim_whitespace(column)
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        wanted = [pa.float64()] + [pa.timestamp(unit, zone) for unit in ("ns", "us") for zone in (None, "UTC")]
+        if self.kind:
+            settled = pa.timestamp(self.resolution, "UTC" if self._zoned else None)
+            wanted = [pa.float64() if self.kind == "number" else settled]
+        for kind in wanted:
+            try:
+                return column.cast(kind)
+            except pa.ArrowInvalid:
+                continue
+        for at, text in enumerate(column.to_pylist()):
+            if not any(_casts(text, kind) for kind in wanted):
+                raise DataError(f"{self.where}, row {row + at}: found {text!r}; wanted a number or an ISO 8601 date")
+        raise DataError(f"{self.where}: numbers and dates, or dates with and without a zone, are mixed")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """From raw times to float64 in `unit`. Numbers (`resolution` empty) are taken as they are; ticks count from
+    tick `zero`, so that float64 stays exact, less `lag` where the origin lies between two ticks."""
+
+    unit: str | None
+    resolution: str = ""
+    zero: int = 0
+    lag: float = 0.0
+    origin: str | None = None  # the date of time 0; None for numbers and durations
+
+    def encode(self, raw: NDArray[Any]) -> NDArray[np.float64]:
+        if not self.resolution:
+            return raw
+        assert self.unit is not None
+        ticks_per_unit = seconds_per(self.unit) * _TICKS[self.resolution]
+        times: NDArray[np.float64] = (raw - np.int64(self.zero)) / ticks_per_unit - self.lag
+        return times
+
+
+def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: str | None = None) -> Clock:
+    """The clock of a column: `earliest` raw tick is time 0 of dates unless `origin` fixes another instant."""
+    if reader.kind == "number":
+        return Clock(unit)
+    unit = unit or "s"
+    seconds_per(unit)
+    if reader.kind == "duration":
+        return Clock(unit, reader.resolution)
+    if origin is None:
+        date = str(np.datetime64(int(earliest), reader.resolution))
+        shortest = date.rstrip("0").rstrip(".") if "." in date else date
+        return Clock(unit, reader.resolution, int(earliest), 0.0, shortest)
+    instant = np.datetime64(origin)
+    tick = instant.astype(f"datetime64[{reader.resolution}]")
+    lag = float((instant - tick) / np.timedelta64(1, "ns")) * 1e-9 / seconds_per(unit)
+    return Clock(unit, reader.resolution, int(tick.astype(np.int64)), lag, origin)
+
+
+def encode_dates(dates: ArrayLike, unit: str, origin: str) -> NDArray[np.float64]:
+    """Dates as times of a data set with this unit and origin, for questions such as "at these dates"."""
+    stamps = np.asarray(dates, dtype="datetime64[ns]")
+    if np.isnat(stamps).any():
+        raise DataError(f"dates: entry {int(np.argmax(np.isnat(stamps)))} is NaT")
+    return (stamps - np.datetime64(origin, "ns")).astype(np.float64) * 1e-9 / seconds_per(unit)
+
+
+def _casts(text: str | None, kind: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""Arrow columns to numpy: numbers and category codes, with errors that name column and row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import DataError
+
+# Text that stands for "not recorded" in a CSV; in ids and channel names only the empty text does.
+MISSING_TEXT = frozenset({"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"})
+
+
+def numbers(array: Any, where: str, row: int = 0) -> NDArray[np.floating[Any]]:
+    """A column as float32 (if it is) or float64, NaN where null. `row` is the table row of its first entry."""
+    import pyarrow as pa
+
+    kind = plain(array).type
+    if pa.types.is_null(kind):
+        return np.full(len(array), np.nan)
+    if is_text(kind):
+        values = _numbers_from_text(plain(array), where, row)
+    elif pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        values = _to_numpy(plain(array))
+    elif any(
+        test(kind) for test in (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_float16)
+    ):
+        # safe=False: integers beyond 2**53 are rounded to the nearest float64 like any other number.
+        values = _to_numpy(plain(array).cast(pa.float64(), safe=False))
+    else:
+        raise DataError(f"{where} holds {kind}; wanted numbers")
+    infinite = np.isinf(values)
+    if infinite.any():
+        at = int(np.argmax(infinite))
+        raise DataError(f"{where}, row {row + at}: found {values[at]}; wanted a finite number or nothing")
+    return values
+
+
+def is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def plain(array: Any) -> Any:
+    """Dictionary-encoded (categorical) columns as ordinary ones."""
+    import pyarrow as pa
+
+    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+
+
+def _to_numpy(array: Any) -> NDArray[Any]:
+    numpy: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return numpy
+
+
+def _numbers_from_text(array: Any, where: str, row: int) -> NDArray[np.float64]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    blank = pc.is_in(pc.utf8_trim_whitespace(array), value_set=pa.array(sorted(MISSING_TEXT), array.type))
+    trimmed = pc.if_else(blank, pa.scalar(None, array.type), pc.utf8_trim_whitespace(array))
+    try:
+        return _to_numpy(trimmed.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        pass
+    for at, text in enumerate(trimmed.to_pylist()):
+        try:
+            pa.scalar(text, pa.string()).cast(pa.float64())
+        except pa.ArrowInvalid:
+            raise DataError(f"{where}, row {row + at}: found {text!r}; wanted a number") from None
+    raise AssertionError("a column that does not convert has an entry that does not")
+
+
+class Coder:
+    """Small integers for the distinct values of a column, in order of appearance, over all its chunks."""
+
+    def __init__(self, where: str, *, text: bool = False, required: bool = False) -> None:
+        self.where = where
+        self.text = text
+        self.required = required
+        self.values: list[Any] = []
+        self._code: dict[Any, int] = {}
+
+    def encode(self, array: Any, row: int) -> NDArray[np.int32]:
+        """Codes of one chunk, -1 where missing; a missing entry of a required column raises."""
+        import pyarrow as pa
+
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        codes = np.concatenate([self._encode_chunk(chunk) for chunk in chunks] or [np.empty(0, np.int32)])
+        if self.required and (codes < 0).any():
+            raise DataError(f"{self.where}, row {row + int(np.argmax(codes < 0))}: nothing recorded")
+        return codes
+
+    def _encode_chunk(self, chunk: Any) -> NDArray[np.int32]:
+        import pyarrow as pa
+
+        if pa.types.is_nested(chunk.type):
+            raise DataError(f"{self.where} holds {chunk.type}; wanted single values")
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        # Distinct values of a chunk are looked up one by one; its rows only through their index.
+        found = np.array([self._look_up(value) for value in encoded.dictionary.to_pylist()] + [-1], np.int32)
+        index = encoded.indices.fill_null(len(found) - 1) if encoded.indices.null_count else encoded.indices
+        return found[index.to_numpy(zero_copy_only=False)]
+
+    def _look_up(self, value: Any) -> int:
+        if value is None or value != value:
+            return -1
+        if self.text and (value == "" or (not self.required and value in MISSING_TEXT)):
+            return -1
+        code = self._code.get(value)
+        if code is None:
+            code = self._code[value] = len(self.values)
+            self.values.append(value)
+        return code
+
+    def typed(self) -> list[Any]:
+        """The distinct values; those of a text file become whole numbers or numbers where all of them are."""
+        if self.text:
+            for parse in (_whole, float):
+                try:
+                    return [parse(value) for value in self.values]
+                except ValueError:
+                    continue
+        return list(self.values)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if str(number) != text:
+        raise ValueError(f"{text!r} is not the plain form of {number}")
+    return number
+
+
+def ranked(values: Sequence[Any], where: str) -> NDArray[np.int64]:
+    """Rank of each distinct value in sorted order, so that results do not depend on the order of rows."""
+    try:
+        order = sorted(range(len(values)), key=lambda i: values[i])
+    except TypeError as error:
+        raise DataError(f"{where} mixes values that cannot be ordered: {error}") from None
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.arange(len(values))
+    return rank

@@ -1,0 +1,248 @@
+"""The one walk from a table to a data set: read columns, deal rows to series, encode what belongs to each series."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.assemble import assemble
+from tides.data.attributes import LabelKind, class_name, describe_static, encode_labels, encode_static
+from tides.data.clock import ClockReader, settle_clock
+from tides.data.columns import Coder, numbers, ranked
+from tides.data.dataset import IrregularDataset
+from tides.data.pivot import Block, Duplicates, Names, Rows, pivot
+from tides.data.schema import Schema, StaticColumn
+from tides.data.sources import Table
+from tides.data.spill import RowSpill
+from tides.data.store import FlatStore
+from tides.errors import DataError
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column plays which part."""
+
+    id: str
+    time: str
+    values: tuple[str, ...]
+    channel: str | None
+    label: str | None
+    static: tuple[str, ...]
+    group: str | None
+
+    @property
+    def per_series(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in (self.label, self.group, *self.static) if name is not None))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        names = (self.id, self.time, self.channel, *self.values, *self.per_series)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+class _Reader:
+    """Columns of a table as numbers, chunk by chunk; afterwards it knows what the numbers stand for."""
+
+    def __init__(self, table: Table, roles: Roles) -> None:
+        self.table, self.roles = table, roles
+        self.ids = Coder(self.where(roles.id), text=table.text, required=True)
+        self.whole_ids = False
+        self.clock = ClockReader(self.where(roles.time))
+        self.channels = Coder(self.where(roles.channel or ""), text=table.text, required=True)
+        self.codes = {name: Coder(self.where(name), text=table.text) for name in roles.per_series}
+        self.earliest: Any = None
+
+    def where(self, column: str) -> str:
+        return f"{self.table.name}: column {column!r}"
+
+    def chunks(self) -> Iterator[Rows]:
+        row = 0
+        for columns in self.table.chunks(self.roles.all, self.roles.values):
+            size = len(columns[self.roles.time])
+            if size == 0:
+                continue
+            time = self.clock.read(columns[self.roles.time], row)
+            lowest = time.min()
+            self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
+            yield Rows(
+                key=self._keys(columns[self.roles.id], row),
+                time=time,
+                values=[numbers(columns[name], self.where(name), row) for name in self.roles.values],
+                codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},
+                channel=None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row),
+                numbers=np.arange(row, row + size),
+            )
+            row += size
+        if row == 0:
+            raise DataError(f"{self.table.name}: the table has no rows")
+
+    def _keys(self, column: Any, row: int) -> NDArray[np.integer[Any]]:
+        """Whole-number ids are their own keys; all others are numbered."""
+        import pyarrow as pa
+
+        if pa.types.is_signed_integer(column.type) and column.null_count == 0:
+            if self.ids.values:
+                raise DataError(f"{self.ids.where}: ids change from text to numbers at row {row}")
+            self.whole_ids = True
+            keys: NDArray[np.integer[Any]] = column.to_numpy(zero_copy_only=False)
+            return keys
+        codes = self.ids.encode(column, row)
+        if self.whole_ids:
+            raise DataError(f"{self.ids.where}: ids change from numbers to text at row {row}")
+        return codes
+
+
+def ingest(
+    table: Table,
+    roles: Roles,
+    unit: str | None,
+    duplicates: Duplicates,
+    label_kind: LabelKind,
+    ordinal: bool,
+    schema: Schema | None,
+    spill: str | Path | None,
+) -> IrregularDataset:
+    """Read `table` into a data set; `from_long` and `from_wide` say what the arguments mean."""
+    _check(table, roles, unit, duplicates, schema)
+    reader = _Reader(table, roles)
+    if spill is None:
+        rows: Iterable[Rows] = [_joined(list(reader.chunks()))]
+        folder = None
+    else:
+        folder = Path(spill)
+        folder.mkdir(parents=True, exist_ok=True)
+        dealt = RowSpill(folder, len(roles.values), list(roles.per_series), long=roles.channel is not None)
+        for chunk in reader.chunks():
+            dealt.add(chunk)
+        rows = dealt.parts()
+    series_names, key_rank = _series(reader)
+    channels, channel_place = _channels(reader, schema)
+    names = Names(
+        table.name,
+        roles.id,
+        roles.time,
+        lambda key: f"{roles.id} {series_names[key] if series_names is not None else key!r}",
+        lambda place: repr(channels[place]),
+    )
+    sparse = None if spill is None else roles.channel is not None
+    blocks = (
+        pivot(_renumbered(part, key_rank, channel_place), len(channels), duplicates, names, sparse=sparse)
+        for part in rows
+    )
+    clock = settle_clock(
+        reader.clock, unit or (schema.unit if schema else None), reader.earliest, schema.origin if schema else None
+    )
+    merged, times = assemble(blocks, clock, folder, n_channels=len(channels), long=roles.channel is not None)
+    ids = merged.keys if series_names is None else np.array(series_names, object)[merged.keys]
+    base = Schema(channels, clock.unit, clock.origin)
+    return _finish(reader, merged, times, ids, base, label_kind, ordinal, schema)
+
+
+def _check(table: Table, roles: Roles, unit: str | None, duplicates: str, schema: Schema | None) -> None:
+    table.require(roles.id, "id")
+    table.require(roles.time, "time")
+    for role, column in (("label", roles.label), ("group", roles.group)):
+        if column is not None:
+            table.require(column, role)
+    for column in roles.static:
+        table.require(column, "static")
+    if roles.id == roles.time:
+        raise DataError(f"{table.name}: id and time are the same column {roles.id!r}")
+    if duplicates not in ("error", "mean", "last"):
+        raise DataError(f"duplicates={duplicates!r}; wanted 'error', 'mean' or 'last'")
+    if schema is not None and unit is not None and unit != schema.unit:
+        raise DataError(f"unit={unit!r}, but the schema's unit is {schema.unit!r}")
+    if schema is not None and tuple(column.name for column in schema.static) != roles.static:
+        known = [column.name for column in schema.static]
+        raise DataError(f"static={list(roles.static)}, but the schema has {known}")
+
+
+def _joined(chunks: list[Rows]) -> Rows:
+    """One set of rows; a single chunk is passed on without a copy."""
+    if len(chunks) == 1:
+        return replace(chunks[0], numbers=None)
+    first = chunks[0]
+    return Rows(
+        key=np.concatenate([chunk.key for chunk in chunks]),
+        time=np.concatenate([chunk.time for chunk in chunks]),
+        values=[np.concatenate([chunk.values[i] for chunk in chunks]) for i in range(len(first.values))],
+        codes={name: np.concatenate([chunk.codes[name] for chunk in chunks]) for name in first.codes},
+        channel=None if first.channel is None else np.concatenate([c.channel for c in chunks if c.channel is not None]),
+    )
+
+
+def _series(reader: _Reader) -> tuple[list[Any] | None, NDArray[np.int64] | None]:
+    """Ids in sorted order and the place of each code among them; None for whole-number ids."""
+    if reader.whole_ids:
+        return None, None
+    values = reader.ids.typed()
+    if all(isinstance(value, float) and value.is_integer() for value in values):
+        values = [int(value) for value in values]
+    rank = ranked(values, reader.ids.where)
+    ordered: list[Any] = [None] * len(values)
+    for value, place in zip(values, rank, strict=True):
+        ordered[place] = value
+    return ordered, rank
+
+
+def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    """Channel names in their order and the place of each code among them."""
+    if reader.roles.channel is None:
+        found = tuple(reader.roles.values)
+        if schema is not None and found != schema.channels:
+            raise DataError(f"{reader.table.name}: channels {list(found)} differ from the schema's")
+        return found, None
+    values = reader.channels.typed()
+    names = [class_name(value) for value in values]
+    if schema is None:
+        rank = ranked(values, reader.channels.where)
+        return tuple(names[i] for i in np.argsort(rank)), rank
+    place = {name: i for i, name in enumerate(schema.channels)}
+    unknown = sorted(set(names) - set(place))
+    if unknown:
+        raise DataError(f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's channels")
+    return schema.channels, np.array([place[name] for name in names], np.int64)
+
+
+def _renumbered(rows: Rows, key_rank: NDArray[Any] | None, channel_place: NDArray[Any] | None) -> Rows:
+    key = rows.key if key_rank is None else key_rank.astype(np.int32)[rows.key]
+    channel = rows.channel
+    if channel is not None and channel_place is not None:
+        channel = channel_place.astype(np.int32)[channel]
+    return replace(rows, key=key, channel=channel)
+
+
+def _finish(
+    reader: _Reader,
+    block: Block,
+    times: NDArray[np.float64],
+    ids: NDArray[Any],
+    base: Schema,
+    label_kind: LabelKind,
+    ordinal: bool,
+    schema: Schema | None,
+) -> IrregularDataset:
+    """Encode labels, groups and static columns, and put the data set together in the order of ids."""
+    roles, labels, groups = reader.roles, None, None
+    class_names = None if schema is None else schema.class_names
+    if roles.label is not None:
+        coder, codes = reader.codes[roles.label], block.codes[roles.label]
+        if (codes < 0).any():
+            raise DataError(f"{coder.where}: {roles.id} {ids[int(np.argmax(codes < 0))]!r} has no label")
+        labels, class_names = encode_labels(coder.typed(), codes, coder.where, kind=label_kind, class_names=class_names)
+    if roles.group is not None:
+        coder, codes = reader.codes[roles.group], block.codes[roles.group]
+        groups = np.array([*coder.typed(), None], object)[codes]
+    columns: list[StaticColumn] = []
+    features: list[NDArray[np.float64]] = []
+    for position, name in enumerate(roles.static):
+        coder = reader.codes[name]
+        column = describe_static(name, coder.typed(), ordinal=ordinal) if schema is None else schema.static[position]
+        columns.append(column)
+        features.append(encode_static(column, coder.typed(), block.codes[name], coder.where))
+    store = FlatStore(block.bounds, times, block.cells, ids, labels, np.hstack(features) if features else None, groups)
+    full = replace(base, class_names=class_names, static=tuple(columns))
+    return IrregularDataset(store, schema=full, _index=np.argsort(block.keys, kind="stable"))

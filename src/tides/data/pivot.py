@@ -1,0 +1,208 @@
+"""Rows of a table to steps of series: sorting, merging rows of one time, and what to do with duplicates."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.store import DenseCells, SparseCells
+from tides.errors import DataError
+
+Duplicates = Literal["error", "mean", "last"]
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a table (or of a part of it) in numbers.
+
+    `key` orders the series, `time` is raw, `codes` are per-row categories of columns that belong to a series
+    (label, group, static), `numbers` are the rows' places in the table (None: 0, 1, 2, …). A long table has
+    `channel` and one column in `values`; a wide one has a column for every channel.
+    """
+
+    key: Ints
+    time: NDArray[Any]
+    values: list[Floats]
+    codes: Mapping[str, Ints]
+    channel: Ints | None = None
+    numbers: Ints | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Series end to end, as in `FlatStore`, with raw times; `codes` has one entry per series."""
+
+    keys: Ints
+    bounds: NDArray[np.int64]
+    time: NDArray[Any]
+    cells: DenseCells | SparseCells
+    codes: dict[str, Ints]
+
+
+@dataclass(frozen=True)
+class Names:
+    """How to speak of a table in errors."""
+
+    table: str
+    id_column: str
+    time_column: str
+    series: Callable[[int], str]
+    channel: Callable[[int], str]
+
+
+def pivot(rows: Rows, n_channels: int, duplicates: Duplicates, names: Names, *, sparse: bool | None = None) -> Block:
+    """Sort rows by (series, time), merge rows of one time into a step, and lay the observed entries out.
+
+    A NaN is no observation; its row still makes a step. An entry observed twice is a duplicate.
+    `sparse` None takes the layout that needs less memory.
+    """
+    order = _order(rows.key, rows.time)
+    key, time = _take(rows.key, order), _take(rows.time, order)
+    new_series = _changes(key)
+    new_step = new_series | _changes(time)
+    first_row = np.flatnonzero(new_series)
+    step_first = np.flatnonzero(new_step)
+    bounds = np.append(np.searchsorted(step_first, first_row), len(step_first)).astype(np.int64)
+    sorted_rows = _Sorted(rows, order, key, first_row)
+    codes = {name: _one_per_series(name, sorted_rows, names) for name in rows.codes}
+    step = np.cumsum(new_step, dtype=np.int32 if len(key) < 2**31 else np.int64) - 1
+    del new_series, new_step
+    if rows.channel is None:
+        cells: DenseCells | SparseCells = _wide_cells(sorted_rows, step, len(step_first), duplicates, names)
+    else:
+        cells = _long_cells(sorted_rows, step, len(step_first), n_channels, duplicates, names, sparse)
+    return Block(key[first_row], bounds, time[step_first], cells, codes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sorted:
+    """Rows together with their order; `key` and `first_row` (of each series) are in sorted order."""
+
+    rows: Rows
+    order: Ints | None
+    key: Ints
+    first_row: Ints
+
+    def number(self, position: int) -> int:
+        """The table row that stands at a sorted position."""
+        at = position if self.order is None else int(self.order[position])
+        return at if self.rows.numbers is None else int(self.rows.numbers[at])
+
+
+def _order(key: Ints, time: NDArray[Any]) -> Ints | None:
+    """Stable order by (key, time); None where the rows are sorted already."""
+    same = key[1:] == key[:-1]
+    if bool(((key[1:] > key[:-1]) | (same & (time[1:] >= time[:-1]))).all()):
+        return None
+    order: Ints = np.lexsort((time, key))
+    return order.astype(np.int32) if len(key) < 2**31 else order
+
+
+def _take(array: NDArray[Any], order: Ints | None) -> NDArray[Any]:
+    return array if order is None else array[order]
+
+
+def _changes(array: NDArray[Any]) -> NDArray[np.bool_]:
+    changed = np.ones(len(array), np.bool_)
+    np.not_equal(array[1:], array[:-1], out=changed[1:])
+    return changed
+
+
+def _one_per_series(column: str, rows: _Sorted, names: Names) -> Ints:
+    """The one value of a column that belongs to a series, -1 where no row has it; two different ones raise."""
+    codes = _take(rows.rows.codes[column], rows.order)
+    if len(codes) == 0:
+        return codes
+    highest = np.maximum.reduceat(codes, rows.first_row)
+    lowest = np.minimum.reduceat(np.where(codes < 0, np.iinfo(codes.dtype).max, codes), rows.first_row)
+    conflict = (highest >= 0) & (highest != lowest)
+    if conflict.any():
+        at = int(np.argmax(conflict))
+        begin = int(rows.first_row[at])
+        end = int(rows.first_row[at + 1]) if at + 1 < len(rows.first_row) else len(codes)
+        inside = codes[begin:end]
+        one = int(np.argmax(inside >= 0))
+        other = int(np.argmax((inside >= 0) & (inside != inside[one])))
+        raise DataError(
+            f"{names.table}: column {column!r} must have one value per {names.id_column!r}, but "
+            f"{names.series(int(rows.key[begin]))} has different ones in rows {rows.number(begin + one)} "
+            f"and {rows.number(begin + other)}"
+        )
+    return highest
+
+
+def _duplicate_error(rows: _Sorted, one: int, other: int, channel: int, names: Names) -> DataError:
+    first, second = sorted((rows.number(one), rows.number(other)))
+    return DataError(
+        f"{names.table}: {names.series(int(rows.key[one]))} has channel {names.channel(channel)} twice at the same "
+        f"{names.time_column!r}, in rows {first} and {second}; pass duplicates='mean' or duplicates='last' to merge"
+    )
+
+
+def _long_cells(
+    rows: _Sorted, step: Ints, steps: int, channels: int, duplicates: Duplicates, names: Names, sparse: bool | None
+) -> DenseCells | SparseCells:
+    assert rows.rows.channel is not None
+    value = _take(rows.rows.values[0], rows.order)
+    cell = step * np.int64(channels) + _take(rows.rows.channel, rows.order)
+    kept: Ints | None = None
+    if np.isnan(value).any():
+        kept = np.flatnonzero(~np.isnan(value))
+        value, cell = value[kept], cell[kept]
+    if bool((cell[1:] < cell[:-1]).any()):
+        by_cell = np.argsort(cell, kind="stable")
+        value, cell = value[by_cell], cell[by_cell]
+        kept = by_cell if kept is None else kept[by_cell]
+    first = _changes(cell)
+    if not first.all():
+        if duplicates == "error":
+            at = int(np.argmin(first))
+            one, other = (at - 1, at) if kept is None else (int(kept[at - 1]), int(kept[at]))
+            raise _duplicate_error(rows, one, other, int(cell[at] % channels), names)
+        value, cell = _merge(value, np.flatnonzero(first), duplicates), cell[first]
+    entry_bytes = value.itemsize + 4
+    if sparse is None:
+        sparse = steps * channels * value.itemsize > 1.5 * (len(value) * entry_bytes + steps * 8)
+    if not sparse:
+        values = np.full(steps * channels, np.nan, value.dtype)
+        values[cell] = value
+        return DenseCells(values.reshape(steps, channels))
+    bounds = np.searchsorted(cell, np.arange(steps + 1, dtype=np.int64) * channels).astype(np.int64)
+    return SparseCells(bounds, (cell % max(channels, 1)).astype(np.int32), value, channels)
+
+
+def _wide_cells(rows: _Sorted, step: Ints, steps: int, duplicates: Duplicates, names: Names) -> DenseCells:
+    columns = rows.rows.values
+    dtype = np.result_type(*columns) if columns else np.float64
+    values = np.full((steps, len(columns)), np.nan, dtype)
+    distinct = steps == len(step)
+    for channel, column in enumerate(columns):
+        sorted_column = _take(column, rows.order)
+        if distinct:
+            values[:, channel] = sorted_column
+            continue
+        kept = np.flatnonzero(~np.isnan(sorted_column))
+        first = _changes(step[kept])
+        if duplicates == "error" and not first.all():
+            at = int(np.argmin(first))
+            raise _duplicate_error(rows, int(kept[at - 1]), int(kept[at]), channel, names)
+        begins = np.flatnonzero(first)
+        values[step[kept[begins]], channel] = _merge(sorted_column[kept], begins, duplicates)
+    return DenseCells(values)
+
+
+def _merge(value: Floats, begins: Ints, duplicates: Duplicates) -> Floats:
+    """One value for each run of equal cells that starts at `begins`."""
+    if len(value) == 0:
+        return value
+    counts = np.diff(np.append(begins, len(value)))
+    if duplicates == "last":
+        last: Floats = value[begins + counts - 1]
+        return last
+    # Dividing before adding keeps the mean of huge values finite.
+    mean: Floats = np.add.reduceat(value / np.repeat(counts, counts), begins).astype(value.dtype)
+    return mean

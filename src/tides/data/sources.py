@@ -1,0 +1,188 @@
+"""Tables in any dress (pandas, polars, Arrow, Parquet, Feather, CSV) as a stream of Arrow columns."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tides.errors import DataError
+
+Columns = dict[str, Any]  # column name -> pyarrow.ChunkedArray or pyarrow.Array
+_ROWS_PER_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Table:
+    """A named table: `chunks(wanted, numeric)` yields its columns piece by piece.
+
+    `text` says that the columns hold text whose types must still be found out (CSV); there, only the columns
+    named in `numeric` are read as numbers.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    chunks: Callable[[Sequence[str], Sequence[str]], Iterator[Columns]]
+    text: bool = False
+
+    def require(self, name: str, role: str) -> str:
+        """`name`, if the table has such a column; `role` is the argument that asked for it."""
+        if name not in self.columns:
+            near = difflib.get_close_matches(str(name), self.columns, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            shown = ", ".join(map(repr, self.columns[:12])) + (", …" if len(self.columns) > 12 else "")
+            raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown}")
+        return name
+
+
+def open_table(source: Any) -> Table:
+    """A pandas or polars frame, an Arrow table, or the path of a Parquet, Feather or CSV file."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise DataError("reading tables needs pyarrow: pip install 'tides-ssm[tables]'") from None
+    if isinstance(source, (str, Path)):
+        return _open_path(Path(source))
+    if isinstance(source, pa.Table):
+        return _arrow(source, "table")
+    library = type(source).__module__.partition(".")[0]
+    if library == "polars":
+        frame = source.collect() if hasattr(source, "collect") else source
+        return _arrow(frame.to_arrow(), "table")
+    if library == "pandas" and hasattr(source, "columns"):
+        return _pandas(source)
+    raise DataError(
+        f"table: found {type(source).__module__}.{type(source).__qualname__}; wanted a pandas or polars frame, "
+        "an Arrow table, or the path of a .parquet, .feather or .csv file"
+    )
+
+
+def _arrow(table: Any, name: str) -> Table:
+    refuse_repeats(table.column_names, name)
+
+    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
+        yield {column: table.column(column) for column in wanted}
+
+    return Table(name, tuple(table.column_names), chunks)
+
+
+def _pandas(frame: Any) -> Table:
+    """Index levels with names count as columns, so that frames grouped by (id, time) can be passed as they are."""
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index(level=[level for level in frame.index.names if level is not None])
+    names = [str(column) for column in frame.columns]
+    refuse_repeats(names, "table")
+    position = {name: i for i, name in enumerate(names)}
+
+    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
+        yield {name: _pandas_column(frame.iloc[:, position[name]], name) for name in wanted}
+
+    return Table("table", tuple(names), chunks)
+
+
+def _pandas_column(series: Any, name: str) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    # Plain numbers are shared, not copied; NaN stays NaN instead of becoming a null with a bitmap.
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub" and series.dtype != np.float16:
+        return pa.array(series.to_numpy(), from_pandas=False)
+    if series.dtype == object:
+        _refuse_mixed_clocks(series, name)
+    try:
+        return pa.array(series, from_pandas=True)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if all(isinstance(value, int) for value in series):  # whole numbers beyond 64 bits: keep their digits
+            return pa.array([str(value) for value in series])
+        row, value = _odd_one_out(series)
+        raise DataError(f"table: column {name!r}, row {row}: found {value!r} among other types ({error})") from None
+
+
+def _refuse_mixed_clocks(series: Any, name: str) -> None:
+    zoned: bool | None = None
+    for row, value in enumerate(series):
+        if not hasattr(value, "tzinfo") or value != value:
+            continue
+        if zoned is None:
+            zoned = value.tzinfo is not None
+        elif zoned != (value.tzinfo is not None):
+            raise DataError(f"table: column {name!r}, row {row}: times with and without a time zone are mixed")
+
+
+def _odd_one_out(series: Any) -> tuple[int, Any]:
+    first = next((value for value in series if value is not None and value == value), None)
+    for row, value in enumerate(series):
+        if value is not None and value == value and type(value) is not type(first):
+            return row, value
+    return 0, first
+
+
+def _open_path(path: Path) -> Table:
+    import pyarrow as pa
+
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".bz2", ".zst")), "")
+    try:
+        if path.is_dir() or kind in (".parquet", ".pq"):
+            return _parquet(path)
+        if kind in (".feather", ".arrow", ".ipc"):
+            return _feather(path)
+        if kind in (".csv", ".tsv", ".txt"):
+            from tides.data.csv_source import open_csv_table
+
+            return open_csv_table(path, "\t" if kind == ".tsv" else ",")
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path.name}: cannot be read: {error}") from None
+    raise DataError(f"{path.name}: unknown kind of file; wanted .parquet, .feather, .csv or a folder of Parquet files")
+
+
+def _parquet(path: Path) -> Table:
+    import pyarrow.dataset as pads
+
+    table = pads.dataset(path, format="parquet")
+    refuse_repeats(table.schema.names, path.name)
+
+    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
+        # Little read-ahead: memory stays at a few chunks whatever the size of the file.
+        batches = table.to_batches(
+            columns=list(wanted), batch_size=_ROWS_PER_CHUNK, batch_readahead=1, fragment_readahead=1
+        )
+        yield from _columns_of(batches, path.name)
+
+    return Table(path.name, tuple(table.schema.names), chunks)
+
+
+def _feather(path: Path) -> Table:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as opened:
+        names = tuple(pa.ipc.open_file(opened).schema.names)
+    refuse_repeats(names, path.name)
+
+    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
+        with pa.memory_map(str(path)) as opened:
+            reader = pa.ipc.open_file(opened)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            yield from _columns_of((batch.select(list(wanted)) for batch in batches), path.name)
+
+    return Table(path.name, names, chunks)
+
+
+def _columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
+    import pyarrow as pa
+
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                yield {column: batch.column(column) for column in batch.schema.names}
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from None
+
+
+def refuse_repeats(names: Sequence[str], table: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"{table}: two columns are called {name!r}")
+        seen.add(name)
