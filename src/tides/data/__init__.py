@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from tides.data.batch import IrregularBatch, PackedBatch
     from tides.data.collation import collate
     from tides.data.dataset import IrregularDataset
+    from tides.data.physionet import load_physionet2012
+    from tides.data.random_drop import RandomDrop
     from tides.data.sampler import LengthBucketSampler
     from tides.data.scaling import Scaling
     from tides.data.schema import Schema
@@ -27,6 +29,7 @@ _HOME = {
     "IrregularSeries": "series",
     "LengthBucketSampler": "sampler",
     "PackedBatch": "batch",
+    "RandomDrop": "random_drop",
     "Scaling": "scaling",
     "Schema": "schema",
     "collate": "collation",
@@ -36,6 +39,7 @@ _HOME = {
     "from_arrays": "arrays",
     "from_long": "tables",
     "from_wide": "tables",
+    "load_physionet2012": "physionet",
     "load_uea": "uea",
     "split": "splits",
     "temporal_split": "splits",
@@ -48,6 +52,7 @@ __all__ = [
     "IrregularSeries",
     "LengthBucketSampler",
     "PackedBatch",
+    "RandomDrop",
     "Scaling",
     "Schema",
     "collate",
@@ -58,6 +63,7 @@ __all__ = [
     "from_arrays",
     "from_long",
     "from_wide",
+    "load_physionet2012",
     "load_uea",
     "physiome",
     "physionet",

@@ -1,0 +1,92 @@
+"""Random drop: hide time steps, keep the clock. The rest of a series stays at its original timestamps."""
+
+import zlib
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tides.data.dataset import IrregularDataset
+from tides.data.series import IrregularSeries
+from tides.errors import ConfigError
+
+Masks = Literal["fresh", "per-series", "one"]
+
+
+class RandomDrop:
+    """Drops a share `rate` of the time steps, chosen uniformly without replacement; at least one step stays.
+
+    `masks` says when a choice is made anew:
+    - "fresh": at every access, from torch's global generator (seeded per worker and epoch by a DataLoader);
+    - "per-series": once per series, from `seed` and the series' id: for evaluation;
+    - "one": once per `seed` and length, the same steps for every series.
+
+    `apply(dataset, first_channel=True)` also keeps the first channel only. In SelfRegulationSCP1, SelfRegulationSCP2
+    and MotorImagery the other channels are that channel again, shifted in time: a step that is dropped from one of
+    them is still there in another, so that without this nothing is hidden.
+    """
+
+    def __init__(self, rate: float, masks: Masks = "fresh", seed: int = 0) -> None:
+        if masks not in ("fresh", "per-series", "one"):
+            raise ConfigError(f"masks={masks!r}; wanted 'fresh', 'per-series' or 'one'")
+        self.rate = _checked(rate)
+        self.masks = masks
+        self.seed = seed
+
+    def __call__(self, series: IrregularSeries) -> IrregularSeries:
+        """The series without the dropped steps."""
+        kept = self.kept_steps(len(series), series.id)
+        return series.replace(values=series.values[kept], times=series.times[kept], observed=series.observed[kept])
+
+    def apply(self, dataset: IrregularDataset, *, first_channel: bool = False) -> IrregularDataset:
+        """The data set seen through this transform."""
+        return (keep_first_channel(dataset) if first_channel else dataset).map(self)
+
+    def kept_steps(self, length: int, key: object = None) -> NDArray[np.int64]:
+        """Indices that stay, in order; `key` tells series apart when masks are fixed per series."""
+        if self.masks == "fresh":
+            return kept_steps(1, length, self.rate)[0].numpy()
+        words = [self.seed, zlib.crc32(repr(key).encode())] if self.masks == "per-series" else [self.seed]
+        chosen = np.random.default_rng(words).permutation(length)[: _count(length, self.rate)]
+        return np.sort(chosen).astype(np.int64)
+
+
+def kept_steps(
+    batch: int,
+    length: int,
+    rate: float,
+    *,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> Int[Tensor, "b k"]:
+    """For each of `batch` sequences the steps that stay, drawn anew; on a GPU without leaving it."""
+    scores = torch.rand(batch, length, generator=generator, device=device)
+    return scores.topk(_count(length, _checked(rate)), dim=1).indices.sort(dim=1).values
+
+
+def drop_steps(
+    values: Float[Tensor, "b l c"], times: Float[Tensor, "b l"], kept: Int[Tensor, "b k"]
+) -> tuple[Float[Tensor, "b k c"], Float[Tensor, "b k"]]:
+    """Values and original timestamps of the steps that stay."""
+    rows = kept[..., None].expand(-1, -1, values.shape[-1])
+    return values.gather(1, rows), times.gather(1, kept)
+
+
+def keep_first_channel(dataset: IrregularDataset) -> IrregularDataset:
+    """The same series with their first channel only."""
+    narrow = [s.replace(values=s.values[:, :1], observed=s.observed[:, :1]) for s in dataset]
+    return IrregularDataset(narrow, schema=replace(dataset.schema, channels=dataset.channels[:1]))
+
+
+def _checked(rate: float) -> float:
+    if not 0.0 <= rate < 1.0:
+        raise ConfigError(f"rate={rate!r}; wanted a share from 0 up to, but not including, 1")
+    return float(rate)
+
+
+def _count(length: int, rate: float) -> int:
+    return min(length, max(1, length - round(rate * length)))
