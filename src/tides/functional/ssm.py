@@ -10,7 +10,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,7 @@ Hold = Literal["following", "preceding"]
 Reverse = Literal["exact", "release"]
 
 
+@runtime_checkable
 class Scan(Protocol):
     """Anything with the contract of `linear_scan`, without packing."""
 

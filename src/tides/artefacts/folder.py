@@ -1,0 +1,142 @@
+"""Saving and loading model folders. Weights, running statistics, scales and time unit travel together."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import tides
+from tides.errors import ConfigError, DataError
+from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
+
+FORMAT = 1
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+
+_describe: dict[type[nn.Module], tuple[str, Callable[[Any], dict[str, Any]]]] = {}
+_build: dict[str, Callable[[dict[str, Any]], nn.Module]] = {}
+
+
+def register_model(
+    name: str,
+    kind: type[nn.Module],
+    describe: Callable[[Any], dict[str, Any]],
+    build: Callable[[dict[str, Any]], nn.Module],
+) -> None:
+    """Make a model class savable: `describe(model)` gives JSON from which `build` makes the same architecture."""
+    _describe[kind] = (name, describe)
+    _build[name] = build
+
+
+def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None) -> Path:
+    """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
+    `read_metadata`. A folder that is replaced is never half new: each file is written aside and renamed.
+    """
+    if type(model) not in _describe:
+        raise ConfigError(f"model: {type(model).__name__} has no registered format; see artefacts.register_model")
+    name, describe = _describe[type(model)]
+    dtype = next(model.parameters()).dtype
+    config = {
+        "format": FORMAT,
+        "tides_version": tides.__version__,
+        "model": name,
+        "dtype": str(dtype).removeprefix("torch."),
+        **describe(model),
+        "metadata": metadata or {},
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
+    _replace(folder / _WEIGHTS, lambda path: save_file(tensors, path))
+    _replace(folder / _CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
+    return folder
+
+
+def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module:
+    """The model that `save` wrote, in evaluation mode."""
+    config = _read_config(Path(folder))
+    build = _build.get(config.get("model", ""))
+    if build is None:
+        raise DataError(f"{folder}: found model {config.get('model')!r}, wanted one of {', '.join(sorted(_build))}")
+    model = build(config).to(getattr(torch, config["dtype"]))
+    try:
+        tensors = load_file(Path(folder) / _WEIGHTS, device=str(device))
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{folder}: {_WEIGHTS} cannot be read: {error}") from error
+    expected = model.state_dict()
+    different = sorted(set(expected) ^ set(tensors)) or sorted(
+        key for key, tensor in expected.items() if tensor.shape != tensors[key].shape
+    )
+    if different:
+        raise DataError(f"{folder}: {_WEIGHTS} does not fit {_CONFIG}; first difference at {different[0]!r}")
+    model.load_state_dict(tensors)
+    return model.to(device).eval()
+
+
+def read_metadata(folder: str | Path) -> dict[str, Any]:
+    """What was passed to `save` as `metadata`."""
+    metadata: dict[str, Any] = _read_config(Path(folder)).get("metadata", {})
+    return metadata
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / _CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as a model's config: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise DataError(f"{path}: wanted a TIDES model of format {FORMAT}")
+    return config
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        write(Path(temporary))
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _config_of(model: Any) -> dict[str, Any]:
+    return {"config": model.config.to_dict()}
+
+
+def _read(config: dict[str, Any]) -> TIDESConfig:
+    return TIDESConfig.from_dict(config["config"])
+
+
+register_model(
+    "backbone",
+    Backbone,
+    lambda model: _config_of(model) | {"query_channel": model.query_channel},
+    lambda config: Backbone(_read(config), query_channel=config["query_channel"]),
+)
+register_model(
+    "sequence-classifier",
+    SequenceClassifier,
+    lambda model: _config_of(model) | {"classes": model.classes, "static_size": model.static_size},
+    lambda config: SequenceClassifier(_read(config), config["classes"], static_size=config["static_size"]),
+)
+register_model(
+    "sequence-regressor",
+    SequenceRegressor,
+    lambda model: _config_of(model) | {"targets": model.targets, "static_size": model.static_size},
+    lambda config: SequenceRegressor(_read(config), config["targets"], static_size=config["static_size"]),
+)
+register_model(
+    "forecaster",
+    Forecaster,
+    lambda model: _config_of(model) | {"channels": model.channels, "query_mode": model.query_mode},
+    lambda config: Forecaster(_read(config), config["channels"], config["query_mode"]),
+)

@@ -1,0 +1,78 @@
+"""The authors' checkpoints reproduced in float64: outputs, input gradient and the gradient of every live parameter."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.comparison import assert_close
+from tests.tolerances import GOLDEN
+
+from tides.artefacts import from_release
+from tides.artefacts.release import release_names
+from tides.errors import ConfigError, DataError
+from tides.nn import Backbone
+
+CASES = [
+    "s5",
+    "s5_stable_bidir_conj",
+    "tides_bc_exp_conj",
+    "tides_bc_only",
+    "tides_bidir",
+    "tides_bidir_forecaster",
+    "tides_bilinear_exp",
+    "tides_clip_active",
+    "tides_conj_sym",
+    "tides_deep_heads",
+    "tides_diag",
+    "tides_full",
+    "tides_full_rank",
+    "tides_lambda_only",
+    "tides_softplus_nonorm",
+    "tides_stable_clip",
+    "tides_train_mode",
+    "tides_zoh_standard",
+]
+_PREFIX = {"backbone": "", "classifier": "backbone.", "forecaster": "tides."}
+
+
+def test_every_golden_file_is_listed(shared: Path) -> None:
+    assert sorted(path.stem for path in (shared / "golden").glob("*.npz")) == CASES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str, shared: Path) -> None:
+    stored = np.load(shared / "golden" / f"{case}.npz")
+    config = json.loads(str(stored["config"]))
+    tensors = {key: torch.from_numpy(stored[key]) for key in stored.files if key != "config"}
+    model = from_release(config, {key[6:]: value for key, value in tensors.items() if key.startswith("param/")})
+    model.train(config["mode"] == "train")
+    x = tensors["x"].requires_grad_()
+    output = model(x, tensors["step_scale"])
+    y = output[0] if isinstance(output, tuple) else output
+    (y * tensors["cotangent"]).sum().backward()
+
+    assert_close(y, tensors["y"], GOLDEN, "y")
+    assert x.grad is not None
+    assert_close(x.grad, tensors["grad_x"], GOLDEN, "grad_x")
+    backbone = model if isinstance(model, Backbone) else model.backbone
+    slots = release_names(model, backbone, _PREFIX[config["kind"]])
+    wanted = {key[5:]: value for key, value in tensors.items() if key.startswith("grad/")}
+    assert set(wanted) == {name for name, slot in slots.items() if slot.tensor.requires_grad}
+    for name, gradient in wanted.items():
+        found = slots[name].tensor.grad
+        assert found is not None, name
+        assert_close(found, slots[name].arrange(gradient), GOLDEN, name)
+
+
+def test_a_missing_tensor_is_named() -> None:
+    config = {"kind": "backbone", "d_input": 2, "d_hidden": 4, "ssm_size": 4, "lambda_re_mode": "lti"}
+    with pytest.raises(DataError, match=r"encoder\.linear\.weight"):
+        from_release(config, {"blocks.0.ssm.D": torch.zeros(4)})
+
+
+def test_an_impossible_combination_is_named() -> None:
+    config = {"d_input": 2, "d_hidden": 4, "ssm_size": 4, "lambda_im_mode": "input_dependent"}
+    with pytest.raises(ConfigError, match="lambda_im_mode"):
+        from_release(config, {"blocks.0.ssm.D": torch.zeros(4)})
