@@ -21,6 +21,10 @@ _MAX_STEPS = 500
 _LIMIT = 1e15
 
 
+class SimulationFailed(DataError):
+    """No seed gave a usable trajectory."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """How far a simulation goes and how widely states and constants are perturbed."""
@@ -79,7 +83,7 @@ def integrate(
         if np.all(np.abs(kept) <= _LIMIT):
             return Trajectory(kept, seed, first)
         reason = f"a value beyond ±{_LIMIT:g} or NaN"
-    raise DataError(f"{problem.name}: trajectory {index} failed with {TRIES} seeds; the last one: {reason}")
+    raise SimulationFailed(f"{problem.name}: trajectory {index} failed with {TRIES} seeds; the last one: {reason}")
 
 
 def _perturb(generator: np.random.RandomState, nominal: tuple[float, ...], width: float) -> Array:
