@@ -2,6 +2,12 @@
 
 from tides.cli.lazy import lazy_app
 
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "list": "tides.cli.data.list",
+    "get": "tides.cli.data.get",
+    "verify": "tides.cli.data.verify",
+    "simulate": "tides.cli.data.simulate",
+    "jgd": "tides.cli.data.jgd",
+}
 
 app = lazy_app(VERBS, help="List, fetch, check, describe and simulate datasets.")
