@@ -80,20 +80,28 @@ def _write_out_exponents(root: Element) -> None:
 
 
 def _define_missing_units(key: str, document: Document, documents: dict[str, Document]) -> list[str]:
-    notes = []
-    missing = _undefined_units(document)
+    copied: dict[str, list[str]] = {}
+    replaced = []
     # A copied definition may use further units, so look again until nothing is missing.
-    while missing:
-        name = missing.pop()
+    while missing := _undefined_units(document):
+        name = missing[0]
         donor = _find_units(name, key, documents)
         if donor is None:
-            notes.append(f"{key}: unit {name!r} is not defined anywhere; read as dimensionless")
+            replaced.append(name)
             _replace_units(document.root, name, "dimensionless")
         else:
-            notes.append(f"{key}: unit {name!r} is not defined there; copied from {donor[0]}")
+            copied.setdefault(donor[0], []).append(name)
             document.root.insert(0, copy.deepcopy(donor[1]))
-        missing = _undefined_units(document)
+    notes = [f"{key}: {_listed(names)} not defined there; copied from {donor}" for donor, names in copied.items()]
+    if replaced:
+        notes.append(f"{key}: {_listed(replaced)} not defined anywhere; read as dimensionless")
     return notes
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"unit {shown} is" if len(names) == 1 else f"units {shown}{more} are"
 
 
 def _undefined_units(document: Document) -> list[str]:
@@ -107,7 +115,7 @@ def _undefined_units(document: Document) -> list[str]:
         for name, value in element.attrib.items()
         if split_name(name)[1] == "units" and local_name(element) != "units"
     }
-    return sorted(used - defined, reverse=True)
+    return sorted(used - defined)
 
 
 def _find_units(name: str, key: str, documents: dict[str, Document]) -> tuple[str, Element] | None:

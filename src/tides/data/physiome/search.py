@@ -16,6 +16,8 @@ from tides.errors import DataError
 DURATIONS = (0.33, 1.0, 3.3, 10.0, 30.0)
 D_STATES = (0.1, 0.3, 0.5)
 D_CONSTANTS = (0.05, 0.1, 0.3)
+OUTLIER = 10.0
+"""A spread with any |z| beyond this drops out: a few escaping trajectories would make the score."""
 
 
 def spreads() -> tuple[Spread, ...]:
@@ -30,7 +32,7 @@ class Found:
     name: str
     path: Path
     best: Score | None
-    """None if the model cannot be read or no point of the grid can be simulated."""
+    """None if the model cannot be read or no point of the grid is usable."""
     reason: str = ""
     """Why there is no score."""
 
@@ -43,7 +45,7 @@ class _Point:
     n: int
 
 
-def search(
+def best_spread(
     path: str | Path,
     entry: str | None = None,
     *,
@@ -52,17 +54,19 @@ def search(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
-    """The spread of highest JGD for one model; points of the grid that cannot be simulated drop out."""
+    """The spread of highest JGD for one model; see `OUTLIER` for what drops out."""
     problem = load_problem(path, entry)
     points = [_Point(Path(path), problem, spread, n) for spread in (spreads() if grid is None else grid)]
-    scores = []
+    scores, reason = [], ""
     for _, result in run_tasks(_score_point, points, workers):
         if isinstance(result, Score):
             scores.append(result)
+        else:
+            reason = result
         if progress is not None:
             progress(1)
     if not scores:
-        raise DataError(f"{problem.name}: no point of the grid can be simulated")
+        raise DataError(f"{problem.name}: no point of the grid is usable; the last one: {reason}")
     # Results arrive in any order; equal scores are settled by the spread.
     return max(scores, key=_rank_key)
 
@@ -130,6 +134,9 @@ def _rank_key(result: Score) -> tuple[float, float, float, float]:
 
 def _score_point(point: _Point) -> Score | str:
     try:
-        return score(point.problem, point.spread, point.n)
+        result = score(point.problem, point.spread, point.n)
     except SimulationFailed as error:
         return str(error)
+    if result.largest > OUTLIER:
+        return f"{point.problem.name}: values up to {result.largest:.0f} standard deviations from the mean"
+    return result
