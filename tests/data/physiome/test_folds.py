@@ -137,6 +137,19 @@ def test_series_batch_and_dataset_agree(trajectories: physiome.Trajectories) -> 
     assert len(part[:8]) == 8
 
 
+def test_a_system_of_your_own(tmp_path: Path) -> None:
+    raw = np.random.default_rng(0).normal(size=(40, 100, 12))
+    raw[..., 3] = np.cumsum(raw[..., 3], axis=1)  # smooth channels have the lowest scores
+    raw[..., 7] = np.cumsum(raw[..., 7], axis=1)
+    physiome.save_trajectories(tmp_path / "mine_2024.npz", physiome.standardise("mine_2024", raw, 1.0))
+    fold = physiome.load_fold("mine_2024", 1, root=tmp_path)
+    assert fold.target_channels == (0, 1, 2, 4, 5, 6, 8, 9, 10, 11)
+    assert not fold.train.targets.observed[..., [3, 7]].any()
+    assert fold.train.inputs.observed[..., [3, 7]].any()
+    with pytest.raises(DataError, match="no Physiome-ODE system is called 'other'"):
+        physiome.load_fold("other", 1, root=tmp_path)
+
+
 def test_errors_name_what_is_wrong(tmp_path: Path, trajectories: physiome.Trajectories) -> None:
     with pytest.raises(DataError, match="tides data get physiome"):
         physiome.load_fold("HOD01", 0, root=tmp_path)

@@ -24,7 +24,7 @@ _SPLIT = (0.7, 0.2, 0.1)
 
 
 def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool = True, source: str = "auto") -> Fold:
-    """Fold 0 … 4 of a Physiome-ODE system, by short name.
+    """Fold 0 … 4 of a Physiome-ODE system by short name, or of a system of your own by the name of its file.
 
     `root` holds the compact trajectories (`<short>.npz`, also under `trajectories/`) or the published archive
     (`final.zip`, or its unpacked folders `<model>/<fold>/`); None is the data folder of this machine.
@@ -35,7 +35,6 @@ def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool
     protocol draw by draw, but the published order of instances was a directory listing that is not known, so they
     are statistically equivalent to the archive and not equal bit by bit.
     """
-    system = facts.system(name)
     if isinstance(fold, bool) or not isinstance(fold, int) or not 0 <= fold < FOLDS:
         raise ConfigError(f"fold={fold!r}; wanted an integer from 0 to {FOLDS - 1}")
     if source not in ("auto", "trajectories", "archive"):
@@ -46,6 +45,7 @@ def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool
         path = find_trajectories(name, folder)
         if path is not None:
             return make_fold(read_trajectories(path), fold, parity=parity)
+    system = facts.system(name)  # beyond this point only systems of the benchmark are known
     if source != "trajectories":
         found = find_archive_fold(system.model, fold, folder)
         if found is not None:
@@ -54,7 +54,7 @@ def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool
                     f"{name}: the published archive holds only time steps with an odd number of observed channels;"
                     " parity=False needs the trajectories"
                 )
-            train, val, test = read_archive_fold(found, channel_names(name))
+            train, val, test = read_archive_fold(found, channel_names(name, system.channels))
             return Fold(name, fold, "archive", True, system.target_channels, train, val, test)
     wanted = "trajectories or archive" if source == "auto" else source
     raise DataError(
@@ -65,10 +65,10 @@ def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool
 
 def make_fold(trajectories: Trajectories, fold: int, parity: bool = True) -> Fold:
     """Apply the fold protocol to trajectories; the order of the random draws is part of the protocol."""
-    system = facts.system(trajectories.name)
     instances = list(range(len(trajectories.values)))
     random.Random(fold).shuffle(instances)
     generator = torch.Generator().manual_seed(fold)
+    targets = target_channels(trajectories)
 
     values = torch.from_numpy(trajectories.values[np.asarray(instances), : POINTS - 1])  # (n, 99, c)
     values = values[~(values.abs() > _OUTLIER).any(dim=2).any(dim=1)]
@@ -78,23 +78,35 @@ def make_fold(trajectories: Trajectories, fold: int, parity: bool = True) -> Fol
     x_observed = torch.rand(x.shape, generator=generator) > _MISSING
     y_observed = torch.rand(y.shape, generator=generator) > _MISSING
     asked = torch.zeros(values.shape[-1], dtype=torch.bool)
-    asked[list(system.target_channels)] = True
+    asked[list(targets)] = True
     y_observed &= asked
     # Time steps may be dropped as a whole with probability zero; the draws still advance the generator.
     x_kept = torch.rand(x.shape[:2], generator=generator) > 0.0
     y_kept = torch.rand(y.shape[:2], generator=generator) > 0.0
 
     grid = torch.arange(POINTS - 1, dtype=torch.float64) / (POINTS - 1)
-    inputs = _pack(x, x_observed, x_kept & _rows(x_observed, parity), grid[:_INPUT_POINTS])
-    targets = _pack(y, y_observed, y_kept & _rows(y_observed, parity), grid[_INPUT_POINTS:])
-    whole = Part(inputs, targets, channel_names(system.short))
+    seen = _pack(x, x_observed, x_kept & _rows(x_observed, parity), grid[:_INPUT_POINTS])
+    questions = _pack(y, y_observed, y_kept & _rows(y_observed, parity), grid[_INPUT_POINTS:])
+    whole = Part(seen, questions, channel_names(trajectories.name, values.shape[-1]))
     subsets = torch.utils.data.random_split(range(len(whole)), _SPLIT, generator=generator)  # type: ignore[arg-type, var-annotated]
     train, val, test = (whole[torch.as_tensor(subset.indices)] for subset in subsets)
-    return Fold(system.short, fold, "trajectories", parity, system.target_channels, train, val, test)
+    return Fold(trajectories.name, fold, "trajectories", parity, targets, train, val, test)
 
 
-def channel_names(name: str) -> tuple[str, ...]:
-    """Names of the states, with their component where the bare name occurs twice."""
+def target_channels(trajectories: Trajectories) -> tuple[int, ...]:
+    """Channels to forecast: the published ones, or for another system the ten of highest score (all if fewer)."""
+    if trajectories.name in facts.names():
+        return facts.system(trajectories.name).target_channels
+    from tides.data.physiome.jgd import TOP_CHANNELS, channel_scores
+
+    scores = channel_scores(trajectories.values.astype(np.float64))
+    return tuple(sorted(int(c) for c in np.argsort(scores)[-TOP_CHANNELS:]))
+
+
+def channel_names(name: str, count: int) -> tuple[str, ...]:
+    """Names of the states, with their component where the bare name occurs twice; numbers for other systems."""
+    if name not in facts.names():
+        return tuple(f"channel_{c}" for c in range(count))
     channels = facts.channels(name)
     bare = [channel.name for channel in channels]
     return tuple(c.name if bare.count(c.name) == 1 else f"{c.component}.{c.name}" for c in channels)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data import cache
-from tides.data.physiome import facts
 from tides.errors import DataError
 
 POINTS = 100
@@ -85,9 +84,8 @@ def read_trajectories(path: Path) -> Trajectories:
 
 def find_trajectories(name: str, root: Path) -> Path | None:
     """The compact file of a system under `root`, or None."""
-    short = facts.system(name).short
     for folder in (root, root / "trajectories", root / "physiome", root / "physiome" / "trajectories"):
-        path = folder / f"{short}.npz"
+        path = folder / f"{name}.npz"
         if path.is_file():
             return path
     return None
