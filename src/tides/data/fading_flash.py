@@ -57,14 +57,14 @@ def sample(
     zones = draw_zones(batch, generator)
     flashes = draw_flashes(batch, generator)
     gap = low + (high - low) * torch.rand(batch, 1, generator=generator)
-    gaps = gap.expand(-1, LENGTH).contiguous()
-    y = glow(flashes, zones, gaps)
-    x = torch.cat([flashes.unsqueeze(-1), F.one_hot(zones, len(RATES)).to(flashes.dtype)], dim=-1)
+    y = glow(flashes, zones, gap)
+    x = F.embedding(zones, torch.eye(len(RATES), 1 + len(RATES)).roll(1, 1))
+    x[..., 0] = flashes
     if input_noise:
         x = x + input_noise * torch.randn(x.shape, generator=generator)
     if output_noise:
         y = y + output_noise * torch.randn(y.shape, generator=generator)
-    return FlashBatch(x, gaps, y, zones)
+    return FlashBatch(x, gap.expand(-1, LENGTH), y, zones)
 
 
 def draw_zones(batch: int, generator: torch.Generator | None = None) -> Int[Tensor, "b l"]:
@@ -93,13 +93,16 @@ def draw_flashes(batch: int, generator: torch.Generator | None = None) -> Float[
 
 
 def glow(
-    flashes: Float[Tensor, "b l"], zones: Int[Tensor, "b l"], gaps: Float[Tensor, "b l"]
+    flashes: Float[Tensor, "b l"], zones: Int[Tensor, "b l"], gaps: Float[Tensor, "b #l"]
 ) -> Float[Tensor, "b l 1"]:
     """The target: the flashes' exact zero-order-hold response under the zones' rates."""
-    rates = torch.tensor(RATES, dtype=gaps.dtype)
-    alpha, beta = discretise(-rates[zones], gaps)
-    y, _ = linear_scan(alpha.unsqueeze(-1), (beta * flashes).unsqueeze(-1))
-    return y
+    # One (α, β) per rate, looked up by zone: far fewer exponentials than one per position.
+    table = discretise(-torch.tensor(RATES, dtype=gaps.dtype), gaps.unsqueeze(-1))
+    index = zones.unsqueeze(-1)
+    alpha, beta = (entry.expand(*zones.shape, -1).gather(-1, index).squeeze(-1) for entry in table)
+    # Time first, so that every step of the scan touches contiguous memory.
+    y, _ = linear_scan(alpha.T.contiguous(), (beta * flashes).T.contiguous())
+    return y.T.unsqueeze(-1)
 
 
 def _distinct(batch: int, choices: int, count: int, generator: torch.Generator | None) -> Int[Tensor, "b count"]:
