@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,6 @@ class _Reader:
                 values=[numbers(columns[name], self.where(name), row) for name in self.roles.values],
                 codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},
                 channel=None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row),
-                numbers=np.arange(row, row + size),
             )
             row += size
         if row == 0:
@@ -109,7 +109,7 @@ def ingest(
     _check(table, roles, unit, duplicates, schema)
     reader = _Reader(table, roles)
     if spill is None:
-        rows: Iterable[Rows] = [_joined(list(reader.chunks()))]
+        rows: Iterable[Rows] = [_joined(reader.chunks())]
         folder = None
     else:
         folder = Path(spill)
@@ -160,17 +160,31 @@ def _check(table: Table, roles: Roles, unit: str | None, duplicates: str, schema
         raise DataError(f"static={list(roles.static)}, but the schema has {known}")
 
 
-def _joined(chunks: list[Rows]) -> Rows:
-    """One set of rows; a single chunk is passed on without a copy."""
-    if len(chunks) == 1:
-        return replace(chunks[0], numbers=None)
-    first = chunks[0]
+def _joined(chunks: Iterator[Rows]) -> Rows:
+    """One set of rows. A single chunk is passed on as it is; of many, each column is released once it is joined."""
+    import pyarrow as pa
+
+    first, second = next(chunks), next(chunks, None)
+    if second is None:
+        return first
+    n_values, code_names = len(first.values), list(first.codes)
+    parts: dict[Any, list[NDArray[Any]]] = {}
+    for chunk in chain((first, second), chunks):
+        columns = {"key": chunk.key, "time": chunk.time, "channel": chunk.channel}
+        columns |= {("value", i): column for i, column in enumerate(chunk.values)}
+        columns |= {("code", name): column for name, column in chunk.codes.items()}
+        for name, column in columns.items():
+            if column is not None:
+                # A copy, so that Arrow can use the chunk's memory again for the next one.
+                parts.setdefault(name, []).append(column.copy())
+    del first, second, chunk, columns, column
+    pa.default_memory_pool().release_unused()
     return Rows(
-        key=np.concatenate([chunk.key for chunk in chunks]),
-        time=np.concatenate([chunk.time for chunk in chunks]),
-        values=[np.concatenate([chunk.values[i] for chunk in chunks]) for i in range(len(first.values))],
-        codes={name: np.concatenate([chunk.codes[name] for chunk in chunks]) for name in first.codes},
-        channel=None if first.channel is None else np.concatenate([c.channel for c in chunks if c.channel is not None]),
+        key=np.concatenate(parts.pop("key")),
+        time=np.concatenate(parts.pop("time")),
+        values=[np.concatenate(parts.pop(("value", i))) for i in range(n_values)],
+        codes={name: np.concatenate(parts.pop(("code", name))) for name in code_names},
+        channel=np.concatenate(parts.pop("channel")) if "channel" in parts else None,
     )
 
 

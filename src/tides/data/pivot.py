@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.data.ordering import stable_order
 from tides.data.store import DenseCells, SparseCells
 from tides.errors import DataError
 
@@ -60,46 +61,44 @@ def pivot(rows: Rows, n_channels: int, duplicates: Duplicates, names: Names, *, 
     A NaN is no observation; its row still makes a step. An entry observed twice is a duplicate.
     `sparse` None takes the layout that needs less memory.
     """
-    order = _order(rows.key, rows.time)
+    order = stable_order(rows.key, rows.time)
     key, time = _take(rows.key, order), _take(rows.time, order)
     new_series = _changes(key)
     new_step = new_series | _changes(time)
     first_row = np.flatnonzero(new_series)
     step_first = np.flatnonzero(new_step)
     bounds = np.append(np.searchsorted(step_first, first_row), len(step_first)).astype(np.int64)
-    sorted_rows = _Sorted(rows, order, key, first_row)
+    step = np.cumsum(new_step, dtype=np.int32 if len(key) < 2**31 else np.int64)
+    step -= 1
+    series_keys, step_times = key[first_row], time[step_first]
+    del key, time, new_series, new_step  # large, and not needed where the entries are laid out
+    sorted_rows = _Sorted(rows, order, first_row)
     codes = {name: _one_per_series(name, sorted_rows, names) for name in rows.codes}
-    step = np.cumsum(new_step, dtype=np.int32 if len(key) < 2**31 else np.int64) - 1
-    del new_series, new_step
     if rows.channel is None:
         cells: DenseCells | SparseCells = _wide_cells(sorted_rows, step, len(step_first), duplicates, names)
     else:
         cells = _long_cells(sorted_rows, step, len(step_first), n_channels, duplicates, names, sparse)
-    return Block(key[first_row], bounds, time[step_first], cells, codes)
+    return Block(series_keys, bounds, step_times, cells, codes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """Rows together with their order; `key` and `first_row` (of each series) are in sorted order."""
+    """Rows together with their order; `first_row` is the sorted position of each series' first row."""
 
     rows: Rows
     order: Ints | None
-    key: Ints
     first_row: Ints
 
     def number(self, position: int) -> int:
         """The table row that stands at a sorted position."""
-        at = position if self.order is None else int(self.order[position])
+        at = self._place(position)
         return at if self.rows.numbers is None else int(self.rows.numbers[at])
 
+    def key(self, position: int) -> int:
+        return int(self.rows.key[self._place(position)])
 
-def _order(key: Ints, time: NDArray[Any]) -> Ints | None:
-    """Stable order by (key, time); None where the rows are sorted already."""
-    same = key[1:] == key[:-1]
-    if bool(((key[1:] > key[:-1]) | (same & (time[1:] >= time[:-1]))).all()):
-        return None
-    order: Ints = np.lexsort((time, key))
-    return order.astype(np.int32) if len(key) < 2**31 else order
+    def _place(self, position: int) -> int:
+        return position if self.order is None else int(self.order[position])
 
 
 def _take(array: NDArray[Any], order: Ints | None) -> NDArray[Any]:
@@ -129,7 +128,7 @@ def _one_per_series(column: str, rows: _Sorted, names: Names) -> Ints:
         other = int(np.argmax((inside >= 0) & (inside != inside[one])))
         raise DataError(
             f"{names.table}: column {column!r} must have one value per {names.id_column!r}, but "
-            f"{names.series(int(rows.key[begin]))} has different ones in rows {rows.number(begin + one)} "
+            f"{names.series(rows.key(begin))} has different ones in rows {rows.number(begin + one)} "
             f"and {rows.number(begin + other)}"
         )
     return highest
@@ -138,7 +137,7 @@ def _one_per_series(column: str, rows: _Sorted, names: Names) -> Ints:
 def _duplicate_error(rows: _Sorted, one: int, other: int, channel: int, names: Names) -> DataError:
     first, second = sorted((rows.number(one), rows.number(other)))
     return DataError(
-        f"{names.table}: {names.series(int(rows.key[one]))} has channel {names.channel(channel)} twice at the same "
+        f"{names.table}: {names.series(rows.key(one))} has channel {names.channel(channel)} twice at the same "
         f"{names.time_column!r}, in rows {first} and {second}; pass duplicates='mean' or duplicates='last' to merge"
     )
 
@@ -148,7 +147,8 @@ def _long_cells(
 ) -> DenseCells | SparseCells:
     assert rows.rows.channel is not None
     value = _take(rows.rows.values[0], rows.order)
-    cell = step * np.int64(channels) + _take(rows.rows.channel, rows.order)
+    cell = step * np.int64(channels)
+    cell += _take(rows.rows.channel, rows.order)
     kept: Ints | None = None
     if np.isnan(value).any():
         kept = np.flatnonzero(~np.isnan(value))
@@ -171,8 +171,11 @@ def _long_cells(
         values = np.full(steps * channels, np.nan, value.dtype)
         values[cell] = value
         return DenseCells(values.reshape(steps, channels))
-    bounds = np.searchsorted(cell, np.arange(steps + 1, dtype=np.int64) * channels).astype(np.int64)
-    return SparseCells(bounds, (cell % max(channels, 1)).astype(np.int32), value, channels)
+    channel = (cell % channels).astype(np.int32)
+    cell //= channels  # from here on the step of each entry
+    bounds = np.zeros(steps + 1, np.int64)
+    np.cumsum(np.bincount(cell, minlength=steps), out=bounds[1:])
+    return SparseCells(bounds, channel, value, channels)
 
 
 def _wide_cells(rows: _Sorted, step: Ints, steps: int, duplicates: Duplicates, names: Names) -> DenseCells:

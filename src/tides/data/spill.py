@@ -23,9 +23,12 @@ class RowSpill:
         self._names = code_names
         self._columns = columns
         self._dtype: np.dtype[Any] | None = None
+        self._rows = 0
 
     def add(self, rows: Rows) -> None:
+        """Deal the next rows of the table."""
         record = self._record(rows)
+        self._rows += len(record)
         part = rows.key % _PARTS
         for number in np.unique(part):
             with self._path(int(number)).open("ab") as file:
@@ -54,8 +57,7 @@ class RowSpill:
         fields: dict[str, NDArray[Any]] = {"key": rows.key, "time": rows.time}
         if rows.channel is not None:
             fields["channel"] = rows.channel
-        assert rows.numbers is not None
-        fields["row"] = rows.numbers
+        fields["row"] = np.arange(self._rows, self._rows + len(rows.key))
         fields |= {f"code {name}": rows.codes[name] for name in self._names}
         if self._dtype is None:
             plain: list[Any] = [(name, array.dtype) for name, array in fields.items()]
