@@ -1,26 +1,25 @@
 """The mathematics of TIDES as pure functions: readable, differentiable, exact in float64, and slow."""
 
-from tides.functional.discretise import discretise, expm1, phi1
+from tides.functional.discretise import discretise
+from tides.functional.evolve import evolve
 from tides.functional.gaps import check_times, gaps_from_times
+from tides.functional.heads import GLUWeights, ModeHead, StepHead, glu_residual, step_sizes
 from tides.functional.hippo import Hippo, hippo_blocks, hippo_legs
 from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix, mix_in, mix_out
 from tides.functional.norm import rms_norm
+from tides.functional.phi import expm1, phi1
 from tides.functional.reparam import reparam_range, reparameterise, reparameterise_inverse
 from tides.functional.scan import linear_scan
 from tides.functional.ssm import (
-    GLUWeights,
-    ModeHead,
+    SSMOps,
     SSMSpec,
     SSMState,
     SSMWeights,
-    StepHead,
     advance,
     eigenvalues,
-    glu_residual,
     read_out,
     selective_ssm,
     ssm_states,
-    step_sizes,
     zero_state,
 )
 
@@ -31,6 +30,7 @@ __all__ = [
     "LowRankMix",
     "Mix",
     "ModeHead",
+    "SSMOps",
     "SSMSpec",
     "SSMState",
     "SSMWeights",
@@ -40,6 +40,7 @@ __all__ = [
     "check_times",
     "discretise",
     "eigenvalues",
+    "evolve",
     "expm1",
     "gaps_from_times",
     "glu_residual",

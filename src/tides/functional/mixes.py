@@ -51,7 +51,7 @@ Mix = StaticMix | LowRankMix | DiagonalMix
 def mix_in(u: Float[Tensor, "*b l h"], mix: Mix, eps: float = 1e-6) -> Complex[Tensor, "*b l p"]:
     """v_k = B_k u_k, the drive of every mode."""
     if isinstance(mix, LowRankMix):
-        code, factors = _code(u, mix), _factors(mix)
+        code, factors = mix_code(u, mix), mix_factors(mix)
         if mix.norm is not None:
             u = u * _inverse_rms(code, factors, eps).to(u.dtype)
         p, h, _, i = factors.shape
@@ -68,7 +68,7 @@ def mix_out(
 ) -> Float[Tensor, "*b l h"]:
     """Re(C_k s_k), where C_k is projected from u_k."""
     if isinstance(mix, LowRankMix):
-        code, factors = _code(u, mix), _factors(mix)
+        code, factors = mix_code(u, mix), mix_factors(mix)
         if mix.norm is not None:
             s = s * mix.norm
         p, h, _, i = factors.shape
@@ -82,7 +82,7 @@ def mix_out(
     return torch.einsum("...pc,phc->...h", torch.view_as_real(s.conj().resolve_conj()), mix.base)
 
 
-def _code(u: Tensor, mix: LowRankMix) -> Tensor:
+def mix_code(u: Tensor, mix: LowRankMix) -> Tensor:
     """z̃ = [W_down u + c; 1], or [u; 1] for a full-rank head."""
     code = u
     if mix.down is not None:
@@ -90,7 +90,7 @@ def _code(u: Tensor, mix: LowRankMix) -> Tensor:
     return torch.cat([code, torch.ones_like(code[..., :1])], dim=-1)
 
 
-def _factors(mix: LowRankMix) -> Tensor:
+def mix_factors(mix: LowRankMix) -> Tensor:
     """𝓑 = [W_up, B_0] (p, h, 2, r+1)."""
     return torch.cat([mix.up, mix.base.unsqueeze(-1)], dim=-1)
 

@@ -1,12 +1,22 @@
 """The linear recurrence s_k = a_k s_{k−1} + b_k as a plain definition: every faster scan is tested against it."""
 
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Inexact, Int
 from torch import Tensor
 
 from tides.errors import ShapeError
+
+
+@runtime_checkable
+class Scan(Protocol):
+    """Anything with the contract of `linear_scan`, without packing."""
+
+    def __call__(
+        self, a: Tensor, b: Tensor, s0: Tensor | None = None, *, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 def linear_scan(

@@ -1,5 +1,5 @@
 """The same mathematics, fast, behind one door."""
 
-from tides.functional import linear_scan, selective_ssm
+from tides.kernels.dispatch import Backend, current_ops, explain, linear_scan, selective_ssm, use_backend
 
-__all__ = ["linear_scan", "selective_ssm"]
+__all__ = ["Backend", "current_ops", "explain", "linear_scan", "selective_ssm", "use_backend"]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tides.errors import ConfigError, NotStreamable, ShapeError
-from tides.functional.ssm import SSMState, last_valid
+from tides.functional.layout import last_rows
+from tides.functional.ssm import SSMState
 from tides.nn.block import Block, BlockTrace
 from tides.nn.calibration import Calibration
 from tides.nn.checks import check_gaps, check_observed, check_signal, check_valid, values_can_be_checked
@@ -59,7 +60,7 @@ class Backbone(nn.Module):
             hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
             states.append(last)
         before = self.empty_encoding().expand_as(encoded[:, 0]) if state is None else state.held
-        held = last_valid(encoded, before, valid)
+        held = last_rows(encoded, before, valid)
         if valid is not None:
             hidden = hidden.masked_fill(~valid.unsqueeze(-1), 0)
         return hidden, BackboneState(tuple(states), held)

@@ -96,6 +96,8 @@ class TIDESConfig:
         _require(self, ("time_scale",), lambda value: isinstance(value, str) or value > 0, "'median' or a number > 0")
         smallest = 0.0 if self.compat == "release" else 1e-9
         _require(self, ("expand",), lambda value: value >= smallest, "a number > 0 (0 only with compat='release')")
+        if self.bidirectional and self.reverse == "release" and self.hold == "following":
+            raise ConfigError("reverse: 'release' re-uses the forward pass's intervals, which needs hold='preceding'")
         divisor = 2 * self.groups if self.conjugate else self.groups
         _require(self, ("state_size",), lambda value: value % divisor == 0, f"a multiple of {divisor} (groups, halves)")
 

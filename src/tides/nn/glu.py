@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tides.functional.ssm import GLUWeights, glu_residual
+from tides.functional.heads import GLUWeights, glu_residual
 
 
 class ResidualGLU(nn.Module):

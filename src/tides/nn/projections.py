@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tides.functional.heads import ModeHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix
-from tides.functional.ssm import ModeHead
 from tides.nn.glu import ResidualGLU
 from tides.nn.tags import Tag, set_tags
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from tides import functional as tf
 from tides import kernels
-from tides.functional.ssm import SSMState, SSMWeights, StepHead
+from tides.functional.heads import StepHead
+from tides.functional.ssm import SSMState, SSMWeights
 from tides.nn.config import TIDESConfig
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
 from tides.nn.tags import set_tags
@@ -112,19 +113,19 @@ class SSM(nn.Module):
         weights = self.weights()
         if valid is not None:
             u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
-        trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, scan=kernels.linear_scan)
+        trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, ops=kernels.current_ops(u))
         return tf.read_out(trace.s, u, weights, self.spec), trace
 
     def peek(self, u: Tensor, state: SSMState, gap: Tensor) -> Tensor:
         """y at `gap` after the state's last observation, with C projected from `u`; the state is not changed."""
         weights = self.weights()
-        later = tf.advance(state, tf.step_sizes(u, gap, weights), self.spec)
+        later = tf.advance(state, tf.step_sizes(u, gap, weights.step), self.spec)
         return tf.read_out(later.s, u, weights, self.spec)
 
     def advance(self, state: SSMState, gap: Tensor) -> SSMState:
         """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
-        return tf.advance(state, tf.step_sizes(u, gap, self.weights()), self.spec)
+        return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
 
     def init_state(self, batch: int) -> SSMState:
         return tf.zero_state((batch,), self.weights())

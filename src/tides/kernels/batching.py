@@ -1,0 +1,26 @@
+"""One vmap rule for every kernel: their tensors all lead with an axis of independent problems, so a new axis merges."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+
+def merge_leading_axis(op: Callable[..., Any]) -> Callable[..., Any]:
+    """The vmap rule of `op`, whose tensor arguments and results all have the problem axis first."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        size = info.batch_size
+
+        def merged(value: Any, axis: int | None) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            stacked = value.unsqueeze(0).expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
+            return stacked.flatten(0, 1)
+
+        result = op(*(merged(value, axis) for value, axis in zip(args, in_dims, strict=True)))
+        if isinstance(result, Tensor):
+            return result.unflatten(0, (size, -1)), 0
+        return tuple(part.unflatten(0, (size, -1)) for part in result), (0,) * len(result)
+
+    return rule

@@ -1,0 +1,151 @@
+"""Which backend runs a call, and why. Backends are reached through this door only and do not know each other.
+
+`reference`  the plain definition of `functional`: exact, differentiable any number of times, slow
+`torch`      factored mixes and a two-level scan with hand-written gradients; any device, every feature
+`cpu`        compiled loops (numba, extra `speed`)
+`triton`     fused GPU kernels
+
+An explicit choice never falls back: it raises `BackendUnavailable` with the reason. `auto` takes the fastest one that
+can run the call and says once why a faster one could not.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from tides import functional as tf
+from tides.errors import BackendUnavailable, ConfigError
+from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
+
+Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
+
+_MODULES = {"torch": "tides.kernels.chunked", "cpu": "tides.kernels.cpu", "triton": "tides.kernels.triton"}
+# Fastest first, by the device the data is on.
+_PREFERENCE = {"cpu": ("cpu", "torch"), "cuda": ("triton", "torch")}
+
+_requested: list[Backend] = ["auto"]
+_ran: list[str] = ["none"]
+_told: set[str] = set()
+
+
+class Choice(NamedTuple):
+    """A backend and the reason for it; `passed_over` says why each faster one was not taken."""
+
+    backend: str
+    reason: str
+    passed_over: dict[str, str]
+
+
+@contextmanager
+def use_backend(backend: Backend) -> Iterator[None]:
+    """Run everything inside with `backend`."""
+    if backend not in get_args(Backend):
+        raise ConfigError(f"backend: found {backend!r}, wanted one of {', '.join(get_args(Backend))}")
+    _requested.append(backend)
+    try:
+        yield
+    finally:
+        _requested.pop()
+
+
+def explain(
+    u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None, *, packed: bool = False
+) -> Choice:
+    """Which backend would run a layer (or a bare scan, without weights) on data like `u`, and why."""
+    return resolve(_requested[-1], u, weights, spec, packed=packed)
+
+
+def last_backend() -> str:
+    """The backend that ran most recently in this process (for tests and reports)."""
+    return _ran[-1]
+
+
+def resolve(
+    requested: Backend, u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, *, packed: bool = False
+) -> Choice:
+    """The choice for one call; it depends on its arguments and on what is installed, on nothing else."""
+    if requested == "reference":
+        return Choice("reference", "it was asked for", {})
+    if requested != "auto":
+        obstacle = _obstacle(requested, u, weights, spec, packed)
+        if obstacle is not None:
+            raise BackendUnavailable(f"backend {requested!r}: {obstacle}")
+        return Choice(requested, "it was asked for", {})
+    if u.shape[-2] == 1:
+        return Choice("reference", "a single step has nothing to scan", {})
+    passed_over: dict[str, str] = {}
+    for candidate in _PREFERENCE.get(u.device.type, ("torch",)):
+        obstacle = _obstacle(candidate, u, weights, spec, packed)
+        if obstacle is None:
+            return Choice(candidate, f"the fastest that runs this call on {u.device.type}", passed_over)
+        passed_over[candidate] = obstacle
+    return Choice("reference", "no faster backend runs this call", passed_over)
+
+
+def current_ops(u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None) -> SSMOps:
+    """The three operations of a layer from the backend that `resolve` chooses."""
+    return _ops(_choose(u, weights, spec))
+
+
+def selective_ssm(
+    u: Tensor,
+    gaps: Tensor,
+    weights: SSMWeights,
+    spec: SSMSpec,
+    *,
+    valid: Tensor | None = None,
+    state: SSMState | None = None,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, SSMState]:
+    """One layer over a batch; the same result as `functional.selective_ssm`, from the chosen backend."""
+    backend = _choose(u, weights, spec, packed=cu_seqlens is not None)
+    return tf.selective_ssm(u, gaps, weights, spec, valid=valid, state=state, cu_seqlens=cu_seqlens, ops=_ops(backend))
+
+
+def linear_scan(
+    a: Tensor, b: Tensor, s0: Tensor | None = None, *, reverse: bool = False, cu_seqlens: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """s_k = a_k s_{k−1} + b_k over (b, l, p), real or complex: all states and the last one.
+
+    Differentiable in every input, through `s_last` too. With `reverse`, `s_last` is the state at index 0.
+    """
+    backend = _choose(b, None, None, packed=cu_seqlens is not None)
+    if backend == "reference":
+        return tf.linear_scan(a, b, s0, reverse=reverse, cu_seqlens=cu_seqlens)
+    from tides.kernels.folding import folded_scan
+
+    return folded_scan(_module(backend).scan, a, b, s0, reverse=reverse, cu_seqlens=cu_seqlens)
+
+
+def _choose(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, *, packed: bool = False) -> str:
+    choice = resolve(_requested[-1], u, weights, spec, packed=packed)
+    if not torch.compiler.is_compiling():
+        _ran[-1] = choice.backend
+        for backend, why in choice.passed_over.items():
+            if backend not in _told:
+                _told.add(backend)
+                warnings.warn(f"tides: backend {backend!r} is not used: {why}", stacklevel=3)
+    return choice.backend
+
+
+def _ops(backend: str) -> SSMOps:
+    return PLAIN if backend == "reference" else _module(backend).OPS
+
+
+def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
+    """Why `backend` cannot run this call, or None."""
+    try:
+        module = _module(backend)
+    except ImportError as error:
+        return f"it needs a library that is not installed ({error})"
+    reason: str | None = module.obstacle(u, weights, spec, packed)
+    return reason
+
+
+def _module(backend: str) -> Any:
+    return import_module(_MODULES[backend])
