@@ -113,7 +113,12 @@ def parse(path: Path) -> Element:
     reader = _Reader(path.name)
     try:
         reader.parser.Parse(path.read_bytes(), True)
-    except expat.ExpatError as error:
+    except OSError as error:
+        raise DataError(f"{path.name}: cannot be read: {error}") from None
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        # A DataError of the reader is a ValueError as well; the rest are unknown or broken encodings.
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{path.name}: not well-formed XML: {error}") from None
     root = reader.builder.close()
     if split_name(root.tag) not in [(namespace, "model") for namespace in CELLML]:
