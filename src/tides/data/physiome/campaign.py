@@ -150,6 +150,7 @@ def _missing_parts(model: Model, problem: Problem, folder: Path, n: int) -> list
 
 def _run_part(part: _Part) -> float | str:
     """Simulate and write one chunk; its processor seconds, or why it cannot be simulated."""
+    compile_source(part.job.problem.source)
     begin = time.process_time()
     try:
         trajectories = run_job(part.job)
