@@ -170,7 +170,7 @@ def _joined(chunks: Iterator[Rows]) -> Rows:
     n_values, code_names = len(first.values), list(first.codes)
     parts: dict[Any, list[NDArray[Any]]] = {}
     for chunk in chain((first, second), chunks):
-        columns = {"key": chunk.key, "time": chunk.time, "channel": chunk.channel}
+        columns: dict[Any, NDArray[Any] | None] = {"key": chunk.key, "time": chunk.time, "channel": chunk.channel}
         columns |= {("value", i): column for i, column in enumerate(chunk.values)}
         columns |= {("code", name): column for name, column in chunk.codes.items()}
         for name, column in columns.items():

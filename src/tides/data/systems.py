@@ -1,0 +1,137 @@
+"""Embedded data: forecasting and classification on simulated cells, irregular and partly observed, no download."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.dataset import IrregularDataset
+from tides.data.oscillators import CALCIUM, HODGKIN_HUXLEY, SYSTEMS, Array, System, integrate
+from tides.data.schema import Schema
+from tides.data.series import IrregularSeries
+from tides.errors import DataError
+
+__all__ = ["CALCIUM", "HODGKIN_HUXLEY", "SYSTEMS", "System", "classification", "forecasting", "simulate"]
+
+
+def simulate(
+    name: str, n: int, seed: int = 0, *, spread: float = 0.1, control: Array | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times (t,) and states (n, t, c) of n instances on a fine grid over the system's span.
+
+    Every parameter is drawn within ±`spread` of its textbook value, relatively; `control` (n,) fixes the one
+    that decides the regime. Instances are first integrated for a random while, so that phases differ.
+    """
+    system = _system(name)
+    if n < 1:
+        raise DataError(f"n={n}; wanted at least one instance")
+    generator = np.random.default_rng(seed)
+    parameters = {
+        key: value * (1.0 + spread * generator.uniform(-1.0, 1.0, n)) for key, value in system.parameters.items()
+    }
+    if control is not None:
+        parameters[system.control] = np.asarray(control, np.float64)
+    initial = np.array(system.initial)[:, None] * (
+        1.0 + spread * generator.uniform(-1.0, 1.0, (len(system.initial), n))
+    )
+    times, states = integrate(system, parameters, initial, 2.0 * system.settle + system.span)
+    steps = round(system.span / system.step) + 1
+    first = generator.integers(round(system.settle / system.step), len(times) - steps + 1, n)
+    window = first[:, None] + np.arange(steps)
+    return times[:steps], np.take_along_axis(states, window[:, :, None], axis=1)
+
+
+def forecasting(
+    name: str = "hodgkin-huxley",
+    n: int = 200,
+    seed: int = 0,
+    *,
+    points: int = 100,
+    missing: float = 0.5,
+    noise: float = 0.02,
+) -> IrregularDataset:
+    """Forecast the second half of each window from the first: `points` random times, each entry of the first half
+    hidden with probability `missing`, observations blurred by `noise` standard deviations of their channel."""
+    system = _system(name)
+    _check_share(missing, points)
+    grid, states = simulate(name, n, seed)
+    generator = np.random.default_rng((seed, 1))
+    deviation = states.std(axis=(0, 1))
+    series = []
+    for i in range(n):
+        times = np.sort(generator.uniform(0.0, system.span, points))
+        values = _sample(grid, states[i], times)
+        past = times <= 0.5 * system.span
+        # One time on each side keeps every instance a question, however few points are asked for.
+        past[0], past[-1] = True, False
+        seen = values[past] + noise * deviation * generator.standard_normal((int(past.sum()), values.shape[1]))
+        series.append(
+            IrregularSeries(
+                values=seen,
+                times=times[past],
+                observed=_partly(generator, seen.shape, missing),
+                query_times=times[~past],
+                target=values[~past],
+                id=i,
+                start=0.0,
+            )
+        )
+    return IrregularDataset(series, schema=Schema(system.channels, system.unit))
+
+
+def classification(
+    name: str = "calcium",
+    n: int = 300,
+    seed: int = 0,
+    *,
+    points: int = 60,
+    missing: float = 0.5,
+    noise: float = 0.05,
+) -> IrregularDataset:
+    """In which regime is the cell? Labels are balanced; firing slow and fast differs in timing, not in shape.
+
+    Lengths vary between half of `points` and all of them, times are random, each entry is hidden with probability
+    `missing`, observations are blurred by `noise` standard deviations of their channel.
+    """
+    system = _system(name)
+    _check_share(missing, points)
+    generator = np.random.default_rng((seed, 2))
+    labels = generator.permutation(np.arange(n) % len(system.regimes))
+    low, high = (np.array([getattr(regime, end) for regime in system.regimes]) for end in ("low", "high"))
+    control = generator.uniform(low[labels], high[labels])
+    grid, states = simulate(name, n, seed, spread=0.02, control=control)
+    deviation = states.std(axis=(0, 1))
+    series = []
+    for i in range(n):
+        count = int(generator.integers(max(1, points // 2), points + 1))
+        times = np.sort(generator.uniform(0.0, system.span, count))
+        values = _sample(grid, states[i], times)
+        values += noise * deviation * generator.standard_normal(values.shape)
+        observed = _partly(generator, values.shape, missing)
+        series.append(IrregularSeries(values, times, observed, label=int(labels[i]), id=i, start=0.0))
+    names = tuple(regime.name for regime in system.regimes)
+    return IrregularDataset(series, schema=Schema(system.channels, system.unit, class_names=names))
+
+
+def _system(name: str) -> System:
+    if name not in SYSTEMS:
+        raise DataError(f"no embedded system is called {name!r}; there are {', '.join(SYSTEMS)}")
+    return SYSTEMS[name]
+
+
+def _check_share(missing: float, points: int) -> None:
+    if not 0 <= missing < 1:
+        raise DataError(f"missing={missing}; wanted a share of at least 0 and below 1")
+    if points < 2:
+        raise DataError(f"points={points}; wanted at least 2")
+
+
+def _sample(grid: Array, states: Array, times: Array) -> Array:
+    """States at arbitrary times, linear between the points of the fine grid."""
+    return np.stack([np.interp(times, grid, channel) for channel in states.T], axis=1)
+
+
+def _partly(generator: np.random.Generator, shape: tuple[int, ...], missing: float) -> NDArray[np.bool_]:
+    """Each entry kept with probability 1 − missing; a step that lost all of them keeps one."""
+    observed = generator.random(shape) >= missing
+    empty = np.flatnonzero(~observed.any(axis=1))
+    observed[empty, generator.integers(0, shape[1], len(empty))] = True
+    return observed

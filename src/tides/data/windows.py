@@ -1,0 +1,80 @@
+"""Forecast questions from plain series: what was seen before a cut, what is asked after it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tides.data.dataset import IrregularDataset
+from tides.data.series import IrregularSeries
+from tides.errors import DataError
+
+
+def forecast_windows(
+    data: IrregularDataset,
+    *,
+    cut: float | None = None,
+    history: float | None = None,
+    horizon: float | None = None,
+    stride: float | None = None,
+) -> IrregularDataset:
+    """Series with the future as their target: `query_times` and `target` are the steps after each cut.
+
+    Either `cut`, a fraction of each series' duration, gives one window per series; or windows of `history` (time
+    before the cut) move along each series by `stride` (default: the horizon). `horizon` limits how far ahead is
+    asked. Times stay as they are; labels are dropped. Windows without a single observation before the cut, or
+    after it, ask nothing and are left out. Windows of one series share its group, so that splits keep them
+    together.
+    """
+    if (cut is None) == (history is None):
+        raise DataError("give either cut (a fraction) or history (a time span)")
+    if cut is not None and not 0 < cut < 1:
+        raise DataError(f"cut={cut}; wanted a fraction between 0 and 1")
+    for name, span in (("history", history), ("horizon", horizon), ("stride", stride)):
+        if span is not None and not 0 < span < np.inf:
+            raise DataError(f"{name}={span}; wanted a time span above 0")
+    if history is not None and horizon is None:
+        raise DataError("history needs a horizon: how far ahead each window asks")
+    windows = []
+    for position, series in enumerate(data):
+        group = series.group if series.group is not None else series.id if series.id is not None else position
+        for begin, middle, end in _spans(series, cut, history, horizon, stride):
+            window = _window(series, begin, middle, end)
+            if window is not None:
+                windows.append(window.replace(group=group))
+    return IrregularDataset(windows, schema=data.schema)
+
+
+def _spans(
+    series: IrregularSeries, cut: float | None, history: float | None, horizon: float | None, stride: float | None
+) -> Iterator[tuple[float, float, float]]:
+    """Begin, cut and end of each window, as times."""
+    if len(series) == 0:
+        return
+    first, last = float(series.times[0]), float(series.times[-1])
+    if cut is not None:
+        middle = first + cut * (last - first)
+        yield first, middle, np.inf if horizon is None else middle + horizon
+        return
+    assert history is not None
+    assert horizon is not None
+    # Counting windows instead of adding strides keeps the cuts free of accumulated rounding.
+    for i in range(int(max(0.0, last - first - history) / (stride or horizon)) + 1):
+        middle = first + history + i * (stride or horizon)
+        yield middle - history, middle, middle + horizon
+
+
+def _window(series: IrregularSeries, begin: float, middle: float, end: float) -> IrregularSeries | None:
+    past = (series.times >= begin) & (series.times <= middle)
+    future = (series.times > middle) & (series.times <= end)
+    if not series.observed[past].any() or not series.observed[future].any():
+        return None
+    return series.replace(
+        values=series.values[past],
+        times=series.times[past],
+        observed=series.observed[past],
+        label=None,
+        query_times=series.times[future],
+        target=series.values[future],
+        target_observed=series.observed[future],
+        start=None if series.start is None or series.start > begin else series.start,
+    )
