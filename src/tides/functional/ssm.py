@@ -74,8 +74,9 @@ def eigenvalues(u: Float[Tensor, "*b h"], weights: SSMWeights, spec: SSMSpec) ->
 
 def zero_state(batch: tuple[int, ...], weights: SSMWeights) -> SSMState:
     """Nothing has been observed: s, λ and drive are zero, so that time passing changes nothing."""
-    modes = weights.frequency.bias
-    zero = torch.zeros(*batch, modes.shape[-1], dtype=modes.dtype.to_complex(), device=modes.device)
+    # dtype.to_complex() would break the graph under torch.compile.
+    real = weights.frequency.bias.new_zeros(*batch, weights.frequency.bias.shape[-1])
+    zero = torch.complex(real, real)
     return SSMState(zero, zero, zero)
 
 
@@ -168,12 +169,9 @@ def ssm_states(
     s = run(gaps, _beginning(u, gaps, weights, spec, state, cu_seqlens), reverse=False)
     pending = drive if spec.hold == "following" else torch.zeros_like(drive)
     lam = torch.complex(decay, frequency.expand_as(decay))
-    before = (None, None) if state is None else (state.lam, state.drive)
-    last = SSMState(
-        last_rows(s, None, None, cu_seqlens),
-        last_rows(lam, before[0], valid, cu_seqlens),
-        last_rows(pending, before[1], valid, cu_seqlens),
-    )
+    before = (None, None, None) if state is None else state
+    parts = zip((s, lam, pending), before, strict=True)
+    last = SSMState(*(last_rows(x, first, valid, cu_seqlens) for x, first in parts))
     if spec.bidirectional:
         behind = gaps if spec.reverse == "release" else reversed_gaps(gaps, valid, cu_seqlens)
         s = torch.cat([s, run(behind, None, reverse=True)], dim=-1)
