@@ -144,7 +144,7 @@ def test_offline_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         load_uea("EW", root=tmp_path)
 
     def load_classification(name: str, **_: Any) -> Any:
-        raise OSError("no route to host")
+        raise OSError("no route\nto host")
 
     aeon = types.ModuleType("aeon.datasets")
     aeon.load_classification = load_classification  # type: ignore[attr-defined]

@@ -138,8 +138,9 @@ def fetch_uea(name: str, folder: Path) -> Path:
                 try:
                     x, y = load_classification(name, split=part, extract_path=scratch)
                 except Exception as error:  # aeon passes on whatever the network or its parser raises
+                    reason = " ".join(str(error).split())
                     raise DataError(
-                        f"aeon could not get {name} ({type(error).__name__}: {error}); go online, or put {name}.npz"
+                        f"aeon could not get {name} ({type(error).__name__}: {reason}); go online, or put {name}.npz"
                         f" (X_train, y_train, X_test, y_test) into {folder}"
                     ) from error
                 arrays |= _plain(x, y, part)
