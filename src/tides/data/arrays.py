@@ -104,7 +104,7 @@ def _clocks(times: Any, values: list[NDArray[Any]]) -> list[NDArray[np.float64]]
     if times is None:
         return [np.arange(len(one), dtype=np.float64) for one in values]
     shared = np.ndim(times[0]) == 0 if len(times) else True
-    clocks = [_floats(times, "times")] * len(values) if shared else [_floats(t, "times") for t in times]
+    clocks = [_clock(times)] * len(values) if shared else [_clock(one) for one in times]
     if len(clocks) != len(values):
         raise DataError(f"times for {len(clocks)} cases; X has {len(values)}")
     for i, (clock, one) in enumerate(zip(clocks, values, strict=True)):
@@ -114,6 +114,10 @@ def _clocks(times: Any, values: list[NDArray[Any]]) -> list[NDArray[np.float64]]
                 "channels (see layout=)"
             )
     return clocks
+
+
+def _clock(times: Any) -> NDArray[np.float64]:
+    return _floats(times, "times").astype(np.float64, copy=False)
 
 
 def _labels(

@@ -126,7 +126,7 @@ def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: s
     if reader.kind == "duration":
         return Clock(unit, reader.resolution)
     if origin is None:
-        date = str(np.datetime64(int(earliest), reader.resolution))
+        date = str(np.int64(earliest).astype(f"datetime64[{reader.resolution}]"))
         shortest = date.rstrip("0").rstrip(".") if "." in date else date
         return Clock(unit, reader.resolution, int(earliest), 0.0, shortest)
     instant = np.datetime64(origin)

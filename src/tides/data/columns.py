@@ -102,7 +102,8 @@ class Coder:
         # Distinct values of a chunk are looked up one by one; its rows only through their index.
         found = np.array([self._look_up(value) for value in encoded.dictionary.to_pylist()] + [-1], np.int32)
         index = encoded.indices.fill_null(len(found) - 1) if encoded.indices.null_count else encoded.indices
-        return found[index.to_numpy(zero_copy_only=False)]
+        codes: NDArray[np.int32] = found[index.to_numpy(zero_copy_only=False)]
+        return codes
 
     def _look_up(self, value: Any) -> int:
         if value is None or value != value:

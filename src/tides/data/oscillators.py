@@ -53,7 +53,7 @@ def integrate(system: System, parameters: Parameters, initial: Array, duration: 
         k3 = system.rate(x + 0.5 * h * k2, parameters)
         k4 = system.rate(x + h * k3, parameters)
         states[k + 1] = x + h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4)
-    return np.arange(steps + 1) * h, states.transpose(2, 0, 1)
+    return np.arange(steps + 1, dtype=np.float64) * h, states.transpose(2, 0, 1)
 
 
 def _hodgkin_huxley(x: Array, p: Parameters) -> Array:

@@ -68,7 +68,8 @@ def pivot(rows: Rows, n_channels: int, duplicates: Duplicates, names: Names, *, 
     first_row = np.flatnonzero(new_series)
     step_first = np.flatnonzero(new_step)
     bounds = np.append(np.searchsorted(step_first, first_row), len(step_first)).astype(np.int64)
-    step = np.cumsum(new_step, dtype=np.int32 if len(key) < 2**31 else np.int64)
+    step: Ints = np.empty(len(key), np.int32 if len(key) < 2**31 else np.int64)
+    np.cumsum(new_step, out=step)
     step -= 1
     series_keys, step_times = key[first_row], time[step_first]
     del key, time, new_series, new_step  # large, and not needed where the entries are laid out

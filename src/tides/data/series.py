@@ -107,7 +107,7 @@ def _times(times: ArrayLike, what: str) -> NDArray[np.float64]:
 
 def _mask(values: NDArray[np.floating[Any]], observed: ArrayLike | None, name: str, what: str) -> NDArray[np.bool_]:
     if observed is None:
-        mask = ~np.isnan(values)
+        mask: NDArray[np.bool_] = ~np.isnan(values)
     else:
         mask = np.asarray(observed)
         if mask.dtype != np.bool_ or mask.shape != values.shape:

@@ -8,6 +8,7 @@ VERBS: dict[str, str] = {
     "verify": "tides.cli.data.verify",
     "simulate": "tides.cli.data.simulate",
     "jgd": "tides.cli.data.jgd",
+    "describe": "tides.cli.data.describe",
 }
 
 app = lazy_app(VERBS, help="List, fetch, check, describe and simulate datasets.")
