@@ -116,6 +116,13 @@ def test_size_depth_and_count_are_limited(tmp_path: Path, monkeypatch: pytest.Mo
         convert(write(tmp_path, oscillator()))
 
 
+@pytest.mark.parametrize(("terms", "message"), [(400, "nested too deeply"), (600, "equation with 602 terms")])
+def test_endless_sums(tmp_path: Path, terms: int, message: str) -> None:
+    text = oscillator().replace("<apply><times/><ci>v</ci>", "<apply><plus/>" + "<ci>v</ci>" * terms)
+    with pytest.raises(DataError, match=rf"model\.cellml: .*{message}"):
+        convert(write(tmp_path, text))
+
+
 @pytest.mark.parametrize(
     ("href", "message"),
     [

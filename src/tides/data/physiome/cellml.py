@@ -19,6 +19,8 @@ MAX_FILE_BYTES = 8 * 2**20
 MAX_FILES = 64
 MAX_ELEMENTS = 300_000
 MAX_DEPTH = 150
+# Terms of one sum or product; libCellML nests them, and takes minutes over some ten thousand.
+MAX_TERMS = 500
 
 CELLML = tuple(f"http://www.cellml.org/cellml/{version}#" for version in ("1.0", "1.1", "2.0"))
 MATHML = "http://www.w3.org/1998/Math/MathML"
@@ -123,7 +125,7 @@ def parse(path: Path) -> Element:
     root = reader.builder.close()
     if split_name(root.tag) not in [(namespace, "model") for namespace in CELLML]:
         raise DataError(f"{path.name}: root element is {root.tag!r}; wanted a CellML 1.0, 1.1 or 2.0 model")
-    _check_values(root, path.name)
+    _check_equations(root, path.name)
     return root
 
 
@@ -185,8 +187,8 @@ def _is_model_attribute(name: str) -> bool:
     return name == XLINK_HREF or (namespace in CELLML and local == "units") or (not namespace and local != "id")
 
 
-def _check_values(root: Element, file: str) -> None:
-    """Numbers must be numbers: libCellML copies their text into the code it generates."""
+def _check_equations(root: Element, file: str) -> None:
+    """Bounded sums, and numbers that are numbers: libCellML copies their text into the code it generates."""
     for component in root.iter(f"{split_name(root.tag)[0]} component"):
         where = f"{file}: component {component.get('name')!r}"
         for variable in component.iter(f"{split_name(root.tag)[0]} variable"):
@@ -196,6 +198,9 @@ def _check_values(root: Element, file: str) -> None:
                 raise DataError(f"{where}: variable {name!r} has initial_value {value!r}; wanted a number or a name")
             if value is not None:
                 variable.set("initial_value", value.strip())
+        for operation in component.iter(f"{MATHML} apply"):
+            if len(operation) > MAX_TERMS:
+                raise DataError(f"{where}: an equation with {len(operation)} terms; at most {MAX_TERMS} are read")
         for number in component.iter(f"{MATHML} cn"):
             for part in _number_parts(number):
                 if not is_number(part):

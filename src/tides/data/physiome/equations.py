@@ -49,6 +49,13 @@ class Equations:
 
 def convert(path: str | Path) -> Equations:
     """The equations of the CellML model at `path` (its imports lie beside it)."""
+    try:
+        return _convert(path)
+    except RecursionError:
+        raise DataError(f"{Path(path).name}: an equation is nested too deeply") from None
+
+
+def _convert(path: str | Path) -> Equations:
     documents = cellml.read(path)
     notes = normalise.normalise(documents)
     texts = {key: normalise.to_text(document.root) for key, document in documents.items()}

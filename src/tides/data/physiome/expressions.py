@@ -57,15 +57,12 @@ def statements(name: str, tree: ast.Module, function: str, prefixes: Prefixes) -
     if len(found) != 1:
         raise DataError(f"{name}: the generated code holds {len(found)} functions {function!r}; wanted one")
     translator = _Translator(name, prefixes)
-    try:
-        for node in found[0].body:
-            if isinstance(node, ast.Pass):
-                continue
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-                raise DataError(f"{name}: {function} holds a {type(node).__name__}; wanted assignments only")
-            yield translator.element(node.targets[0]).id, translator.expression(node.value)
-    except RecursionError:
-        raise DataError(f"{name}: an equation is nested too deeply") from None
+    for node in found[0].body:
+        if isinstance(node, ast.Pass):
+            continue
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            raise DataError(f"{name}: {function} holds a {type(node).__name__}; wanted assignments only")
+        yield translator.element(node.targets[0]).id, translator.expression(node.value)
 
 
 def evaluate(name: str, expression: ast.expr, values: Mapping[str, float]) -> float:
@@ -75,7 +72,7 @@ def evaluate(name: str, expression: ast.expr, values: Mapping[str, float]) -> fl
         return float(eval(compile(tree, name, "eval"), _SCOPE, dict(values)))
     except (ArithmeticError, ValueError):
         return float("nan")
-    except (NameError, RecursionError, MemoryError) as error:
+    except (NameError, MemoryError) as error:
         raise DataError(f"{name}: a nominal value cannot be computed: {error}") from None
 
 

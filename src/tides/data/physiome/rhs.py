@@ -53,8 +53,8 @@ def write_source(
     rates = {f"r{i}": f"c[{p}]" for i, p in rate_position.items()}
     lines += [f"{target} = {rates.get(target, expression)}" for target, expression in equations.body]
     # A product with zero is zero unless the rate is infinite or NaN.
-    check = " + ".join(f"r{i} * 0.0" for i in range(len(state_position)))
-    lines += [f"if {check} != 0.0:", '    raise ArithmeticError("the right-hand side is not finite")']
+    lines += ["check = 0.0", *(f"check += r{i} * 0.0" for i in range(len(state_position)))]
+    lines += ["if check != 0.0:", '    raise ArithmeticError("the right-hand side is not finite")']
     lines += [f"out[{p}] = r{i}" for i, p in enumerate(state_position)]
     lines.append("return out")
     return _HEADER.format(name=equations.name) + "".join(f"    {line}\n" for line in lines)
