@@ -32,8 +32,9 @@ def discretise(
     if method == "zoh":
         return torch.exp(z), delta * phi1(z)
     if method == "bilinear":
-        denominator = 1 - z / 2
-        return (1 + z / 2) / denominator, delta / denominator
+        # λ̄ = 2/(1 − z/2) − 1: the quotient of the two sums has a derivative that cancels for large steps.
+        inverse = 1 / (1 - z / 2)
+        return 2 * inverse - 1, delta * inverse
     if method == "dirac":
         lam_bar = torch.exp(z)
         return lam_bar, torch.ones_like(lam_bar)

@@ -66,5 +66,5 @@ def step_sizes(
 ) -> Float[Tensor, "*b p"]:
     """δ_k per mode: the gap times the learned scale exp(log_step), or Mamba_S's learned function of both."""
     if isinstance(step, StepHead):
-        return F.softplus(F.linear(torch.cat([u, gaps.unsqueeze(-1)], dim=-1), step.weight, step.bias))
+        return F.softplus(F.linear(torch.cat([u, gaps.unsqueeze(-1)], dim=-1), step.weight, step.bias), threshold=40)
     return gaps.unsqueeze(-1) * torch.exp(step)
