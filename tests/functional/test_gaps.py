@@ -1,0 +1,84 @@
+"""Gaps from times and the explicit policy for the first one."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tides.errors import DataError
+from tides.functional import check_times, gaps_from_times
+
+TIMES = torch.tensor([[1.0, 2.0, 4.0, 9.0], [0.0, 0.0, 3.0, 5.0]], dtype=torch.float64)
+
+
+def test_inner_gaps_are_differences() -> None:
+    assert gaps_from_times(TIMES, 0.0)[:, 1:].tolist() == [[1, 2, 5], [0, 3, 2]]
+
+
+def test_first_gap_policies() -> None:
+    assert gaps_from_times(TIMES)[:, 0].tolist() == [2, 2]
+    assert gaps_from_times(TIMES, 7.5)[:, 0].tolist() == [7.5, 7.5]
+    assert gaps_from_times(TIMES, start=-1.0)[:, 0].tolist() == [2, 1]
+    assert gaps_from_times(TIMES, start=torch.tensor([0.5, -2.0]))[:, 0].tolist() == [0.5, 2]
+
+
+def test_padding_has_no_gap_and_no_share_in_the_median() -> None:
+    times = torch.tensor([[0.0, 1.0, 3.0, 0.0, -5.0], [0.0, 2.0, 4.0, 6.0, 100.0]])
+    valid = torch.tensor([[True] * 3 + [False] * 2, [True] * 4 + [False]])
+    gaps = gaps_from_times(times, valid=valid)
+    assert gaps.tolist() == [[2, 1, 2, 0, 0], [2, 2, 2, 2, 0]]
+
+
+def test_padding_may_hold_anything() -> None:
+    times = torch.tensor([[0.0, 1.0, torch.nan, torch.inf]])
+    valid = torch.tensor([[True, True, False, False]])
+    assert gaps_from_times(times, 1.0, valid=valid).tolist() == [[1, 1, 0, 0]]
+
+
+def test_integers_become_float64_and_floats_keep_their_precision() -> None:
+    whole = torch.tensor([10**15, 10**15 + 1])
+    assert gaps_from_times(whole, 0.0).dtype == torch.float64
+    assert gaps_from_times(whole, 0.0).tolist() == [0, 1]
+    assert gaps_from_times(TIMES.float(), 0.0).dtype == torch.float32
+
+
+def test_one_series_or_many_axes() -> None:
+    assert gaps_from_times(TIMES[0], 0.0).shape == (4,)
+    assert gaps_from_times(TIMES.unsqueeze(0), 0.0).shape == (1, 2, 4)
+
+
+def test_length_one() -> None:
+    assert gaps_from_times(torch.tensor([[3.0]]), 0.5).tolist() == [[0.5]]
+    with pytest.raises(DataError, match="median"):
+        gaps_from_times(torch.tensor([[3.0]]))
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=2, max_size=8))
+def test_times_come_back_from_gaps(steps: list[float]) -> None:
+    times = torch.tensor(steps, dtype=torch.float64).cumsum(0)
+    gaps = gaps_from_times(times, start=0.0)
+    assert torch.allclose(gaps.cumsum(0), times, rtol=1e-12)
+    assert bool((gaps >= 0).all())
+
+
+def test_decreasing_times_name_series_and_observation() -> None:
+    bad = TIMES.clone()
+    bad[1, 3] = 1.0
+    with pytest.raises(DataError, match=r"times.*series.*1.*observation 3: 3 is followed by 1"):
+        gaps_from_times(bad)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_times_that_are_not_finite_are_named(value: float) -> None:
+    bad = TIMES.clone()
+    bad[0, 2] = value
+    with pytest.raises(DataError, match=r"times: not finite at index \[0, 2\]"):
+        check_times(bad)
+
+
+def test_a_bad_first_gap_is_named() -> None:
+    for first in (-1.0, float("nan")):
+        with pytest.raises(DataError, match="first"):
+            gaps_from_times(TIMES, first)
+    with pytest.raises(DataError, match=r"start.*before the start"):
+        gaps_from_times(TIMES, start=0.5)
