@@ -171,6 +171,11 @@ def test_underdetermined_and_circular_equations(tmp_path: Path) -> None:
         convert(write(tmp_path, text))
 
 
+def test_the_name_of_a_file_is_no_code(tmp_path: Path) -> None:
+    equations = convert(write(tmp_path, oscillator(), '"""\nraise SystemExit\n"""{0}.cellml'))
+    assert rates(equations, [5.0, 3.0]) == [-12.0, 5.0]
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -21,7 +21,8 @@ Array = NDArray[np.float64]
 Rhs = Callable[[float, Array, Array, Array], Array]
 """`rhs(t, y, constants, out)` writes dy/dt into `out` and returns it; a non-finite rate raises ArithmeticError."""
 
-_HEADER = '''"""Right-hand side of {name}; generated, do not edit."""
+# No text of the model, not even its name, stands here: a file may be called anything.
+_HEADER = '''"""A right-hand side; generated, do not edit."""
 
 import math
 
@@ -57,7 +58,7 @@ def write_source(
     lines += ["if check != 0.0:", '    raise ArithmeticError("the right-hand side is not finite")']
     lines += [f"out[{p}] = r{i}" for i, p in enumerate(state_position)]
     lines.append("return out")
-    return _HEADER.format(name=equations.name) + "".join(f"    {line}\n" for line in lines)
+    return _HEADER + "".join(f"    {line}\n" for line in lines)
 
 
 @lru_cache(maxsize=8)
