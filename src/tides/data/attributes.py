@@ -32,7 +32,10 @@ def encode_labels(
         if not all(_is_number(value) for value in values):
             odd = next(value for value in values if not _is_number(value))
             raise DataError(f"{where}: found {odd!r}; wanted numbers")
-        return np.array([float(value) for value in values])[codes], None
+        as_numbers = np.array([float(value) for value in values])
+        if not np.isfinite(as_numbers).all():
+            raise DataError(f"{where}: found {values[int(np.argmin(np.isfinite(as_numbers)))]}; wanted finite numbers")
+        return as_numbers[codes], None
     names = [class_name(value) for value in values]
     if class_names is None:
         try:

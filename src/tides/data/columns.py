@@ -116,10 +116,14 @@ class Coder:
             self.values.append(value)
         return code
 
-    def typed(self) -> list[Any]:
-        """The distinct values; those of a text file become whole numbers or numbers where all of them are."""
+    def typed(self, *, names: bool = False) -> list[Any]:
+        """The distinct values; those of a text file become numbers where all of them are.
+
+        Names (ids, channels) become whole numbers only, and only from their plain form: "1", "01" and "1.0" are
+        three names.
+        """
         if self.text:
-            for parse in (_whole, float):
+            for parse in (_whole,) if names else (_whole, _number):
                 try:
                     return [parse(value) for value in self.values]
                 except ValueError:
@@ -132,6 +136,12 @@ def _whole(text: str) -> int:
     if str(number) != text:
         raise ValueError(f"{text!r} is not the plain form of {number}")
     return number
+
+
+def _number(text: str) -> float:
+    if "_" in text:  # Python reads 1_000 as a number; a table means a name
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
 
 
 def ranked(values: Sequence[Any], where: str) -> NDArray[np.int64]:

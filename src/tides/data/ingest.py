@@ -192,7 +192,7 @@ def _series(reader: _Reader) -> tuple[list[Any] | None, NDArray[np.int64] | None
     """Ids in sorted order and the place of each code among them; None for whole-number ids."""
     if reader.whole_ids:
         return None, None
-    values = reader.ids.typed()
+    values = reader.ids.typed(names=True)
     if all(isinstance(value, float) and value.is_integer() for value in values):
         values = [int(value) for value in values]
     rank = ranked(values, reader.ids.where)
@@ -209,7 +209,7 @@ def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], 
         if schema is not None and found != schema.channels:
             raise DataError(f"{reader.table.name}: channels {list(found)} differ from the schema's")
         return found, None
-    values = reader.channels.typed()
+    values = reader.channels.typed(names=True)
     names = [class_name(value) for value in values]
     if schema is None:
         rank = ranked(values, reader.channels.where)

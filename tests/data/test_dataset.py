@@ -1,0 +1,68 @@
+"""The list-like face of a data set."""
+
+import numpy as np
+import pytest
+
+from tides.data import IrregularDataset, IrregularSeries
+from tides.errors import DataError
+
+
+def make(n: int = 5, **extra: object) -> IrregularDataset:
+    series = [
+        IrregularSeries(np.full((i + 1, 2), float(i)), np.arange(i + 1) * 2.0, label=i % 2, id=f"s{i}")
+        for i in range(n)
+    ]
+    return IrregularDataset(series, channels=("a", "b"), unit="h", class_names=("x", "y"), **extra)  # type: ignore[arg-type]
+
+
+def test_indexing_by_number_slice_list_and_mask() -> None:
+    data = make()
+    assert data[3].id == "s3"
+    assert data[-1].id == "s4"
+    assert data[1:3].ids == ["s1", "s2"]
+    assert data[[4, 0]].ids == ["s4", "s0"]
+    assert data[np.array([True, False, False, True, False])].ids == ["s0", "s3"]
+    assert len(data[[]]) == 0
+    assert data[1:][[0]].ids == ["s1"]
+    assert data[2:].channels == ("a", "b")
+    with pytest.raises(IndexError):
+        data[5]
+
+
+def test_statistics() -> None:
+    data = make()
+    np.testing.assert_array_equal(data.lengths, [1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(data.labels, [0, 1, 0, 1, 0])
+    assert data.median_gap() == 2.0
+    assert data[:1].median_gap() == 1.0
+    counts = sum(np.bincount(channel, minlength=2) for channel, _ in data.entries())
+    np.testing.assert_array_equal(counts, [15, 15])
+
+
+def test_map_is_applied_at_access() -> None:
+    seen: list[str] = []
+
+    def shift(series: IrregularSeries) -> IrregularSeries:
+        seen.append(series.id)
+        return series.replace(values=series.values + 1)
+
+    mapped = make().map(shift)
+    assert seen == []
+    assert mapped[2].values[0, 0] == 3.0
+    assert seen == ["s2"]
+
+
+def test_median_gap_ignores_ties() -> None:
+    data = IrregularDataset([IrregularSeries(np.zeros((4, 1)), [0, 0, 0, 3])])
+    assert data.median_gap() == 3.0
+
+
+def test_series_of_different_width_are_refused() -> None:
+    with pytest.raises(DataError, match=r"series 1 .* has 3 channels; the data set has 2"):
+        IrregularDataset([IrregularSeries(np.zeros((1, 2)), [0]), IrregularSeries(np.zeros((1, 3)), [0], id="odd")])
+
+
+def test_half_labelled_data_says_which_series_lacks_a_label() -> None:
+    data = IrregularDataset([IrregularSeries([[1.0]], [0], label=1, id="a"), IrregularSeries([[1.0]], [0], id="b")])
+    with pytest.raises(DataError, match="'b' has no label"):
+        _ = data.labels

@@ -1,0 +1,46 @@
+"""One series: what it accepts, what it fills in, what it refuses."""
+
+import numpy as np
+import pytest
+
+from tides.data import IrregularSeries
+from tides.errors import DataError, ShapeError
+
+
+def test_nan_is_not_observed_and_times_become_float64() -> None:
+    series = IrregularSeries([[1, np.nan], [2, 3]], [0, 2], label=1)
+    np.testing.assert_array_equal(series.observed, [[True, False], [True, True]])
+    assert series.times.dtype == np.float64
+    np.testing.assert_array_equal(series.gaps, [2.0])
+
+
+def test_float32_values_stay_float32() -> None:
+    assert IrregularSeries(np.ones((2, 1), np.float32), [0, 1]).values.dtype == np.float32
+
+
+def test_values_under_a_mask_may_be_anything() -> None:
+    series = IrregularSeries([[np.inf], [1.0]], [0, 1], np.array([[False], [True]]))
+    assert series.observed.sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"times": [1, 0]}, DataError, r"series 'p7'.*row 1 is 0.0, earlier than 1.0"),
+        ({"times": [0, np.nan]}, DataError, "row 1 is nan"),
+        ({"times": [0, 1, 2]}, ShapeError, "3 times for 2 rows"),
+        ({"times": ["a", "b"]}, DataError, "not numbers"),
+        ({"values": [[1.0], [np.inf]]}, DataError, "row 1, channel 0 are inf"),
+        ({"values": [1.0, 2.0]}, ShapeError, r"shape \(2,\)"),
+        ({"observed": np.ones((2, 2), bool)}, ShapeError, "wanted bool"),
+        ({"observed": np.ones((2, 1))}, ShapeError, "float64"),
+        ({"query_times": [3.0]}, DataError, "both query_times and target"),
+        ({"query_times": [3.0], "target": [[1.0]], "label": 1}, DataError, "carries one of them"),
+        ({"query_times": [3.0], "target": [[1.0], [2.0]]}, ShapeError, r"wanted \(1, c\)"),
+        ({"start": 0.5}, DataError, "start 0.5 lies after"),
+    ],
+)
+def test_errors_name_the_series_and_the_row(change: dict, error: type[Exception], words: str) -> None:
+    good = {"values": [[1.0], [2.0]], "times": [0.0, 1.0], "id": "p7"}
+    with pytest.raises(error, match=words):
+        IrregularSeries(**(good | change))

@@ -1,0 +1,229 @@
+"""Tables of every dress give the same data set."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tides.data import IrregularDataset, Schema, collate, from_long, from_wide
+
+LONG: dict[str, Any] = {
+    "patient": ["b", "a", "a", "b", "a"],
+    "at": [1.0, 0.0, 2.0, 3.0, 0.0],
+    "item": ["hr", "hr", "bp", "bp", "bp"],
+    "value": [1.0, 2.0, 3.0, np.nan, 5.0],
+    "died": [1, 0, 0, 1, 0],
+    "sex": ["M", "F", "F", "M", "F"],
+    "age": [70, 41, 41, 70, 41],
+    "ward": [7, 7, 7, 7, 7],
+}
+ROLES: dict[str, Any] = {"id": "patient", "time": "at", "channel": "item", "value": "value"}
+WHOLE_ROLES = ROLES | {"label": "died", "static": ["sex", "age"], "group": "ward", "unit": "h"}
+
+
+def same(one: IrregularDataset, other: IrregularDataset) -> None:
+    assert one.schema == other.schema
+    assert one.ids == other.ids
+    assert one.groups == other.groups
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.values, b.values)
+        np.testing.assert_array_equal(a.times, b.times)
+        assert a.label == b.label
+        np.testing.assert_array_equal(a.static, b.static)
+
+
+def test_long_by_hand() -> None:
+    data = from_long(pd.DataFrame(LONG), **WHOLE_ROLES)
+    assert data.channels == ("bp", "hr")
+    assert data.unit == "h"
+    assert data.ids == ["a", "b"]
+    assert data.class_names == ("0", "1")
+    assert data.static_names == ("sex=F", "sex=M", "age")
+    assert data.groups == [7, 7]
+    a, b = data
+    np.testing.assert_array_equal(a.times, [0.0, 2.0])
+    np.testing.assert_array_equal(a.values, [[5.0, 2.0], [3.0, np.nan]])
+    np.testing.assert_array_equal(a.static, [1.0, 0.0, 41.0])
+    assert (a.label, b.label) == (0, 1)
+    # A row without a value still says that somebody looked at that time.
+    np.testing.assert_array_equal(b.times, [1.0, 3.0])
+    np.testing.assert_array_equal(b.observed, [[False, True], [False, False]])
+
+
+@pytest.mark.parametrize("dress", ["pandas", "polars", "lazy", "arrow", "categorical", "arrow strings", "index"])
+def test_every_frame(dress: str) -> None:
+    frame = pd.DataFrame(LONG)
+    dressed: Any = {
+        "pandas": lambda: frame,
+        "polars": lambda: pl.DataFrame(LONG),
+        "lazy": lambda: pl.LazyFrame(LONG),
+        "arrow": lambda: pa.table(LONG),
+        "categorical": lambda: frame.astype({"patient": "category", "item": "category", "sex": "category"}),
+        "arrow strings": lambda: frame.convert_dtypes(dtype_backend="pyarrow"),
+        "index": lambda: frame.set_index(["patient", "at"]),
+    }[dress]()
+    same(from_long(frame, **WHOLE_ROLES), from_long(dressed, **WHOLE_ROLES))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "tsv", "parquet", "feather"])
+@pytest.mark.parametrize("spill", [False, True])
+def test_every_file(tmp_path: Path, suffix: str, spill: bool) -> None:
+    frame, path = pd.DataFrame(LONG), tmp_path / f"table.{suffix}"
+    if suffix == "parquet":
+        frame.to_parquet(path, row_group_size=2)
+    elif suffix == "feather":
+        frame.to_feather(path, chunksize=2)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
+    folder = tmp_path / "spill" if spill else None
+    same(from_long(frame, **WHOLE_ROLES), from_long(path, **WHOLE_ROLES, spill=folder))
+
+
+def test_folder_of_parquet_files(tmp_path: Path) -> None:
+    frame = pd.DataFrame(LONG)
+    frame[:2].to_parquet(tmp_path / "a.parquet")
+    frame[2:].to_parquet(tmp_path / "b.parquet")
+    same(from_long(frame, **WHOLE_ROLES), from_long(tmp_path, **WHOLE_ROLES))
+
+
+def test_wide_by_hand() -> None:
+    frame = pd.DataFrame({"id": [2, 1, 2], "t": [5, 0, 4], "x": [1.0, 2.0, np.nan], "y": [np.nan, 3.0, 4.0]})
+    data = from_wide(frame, id="id", time="t")
+    assert data.channels == ("x", "y")
+    assert data.unit is None
+    assert data.ids == [1, 2]
+    np.testing.assert_array_equal(data[1].values, [[np.nan, 4.0], [1.0, np.nan]])
+    assert data.labels is None
+    assert from_wide(frame, id="id", time="t", channels=["y"]).channels == ("y",)
+
+
+def test_float32_stays_float32() -> None:
+    frame = pd.DataFrame({"id": [1], "t": [0], "x": np.float32([0.1])})
+    assert from_wide(frame, id="id", time="t")[0].values.dtype == np.float32
+
+
+def test_duplicates_merge_on_request() -> None:
+    frame = pd.DataFrame({"i": ["a"] * 4, "t": [1.0] * 4, "c": ["x", "x", "y", "x"], "v": [1.0, 4.0, 7.0, 10.0]})
+    roles = {"id": "i", "time": "t", "channel": "c", "value": "v"}
+    np.testing.assert_array_equal(from_long(frame, **roles, duplicates="mean")[0].values, [[5.0, 7.0]])
+    np.testing.assert_array_equal(from_long(frame, **roles, duplicates="last")[0].values, [[10.0, 7.0]])
+
+
+def test_wide_rows_of_one_time_merge_where_they_do_not_collide() -> None:
+    frame = pd.DataFrame({"i": [1, 1], "t": [0.0, 0.0], "x": [1.0, np.nan], "y": [np.nan, 2.0]})
+    np.testing.assert_array_equal(from_wide(frame, id="i", time="t")[0].values, [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["患者", "ünï", "😀"],
+        [2**63 - 1, -(2**63), 0],
+        [2**64 - 1, 2**63, 1],
+        [10**30, 10**25, 7],
+        [1.0, 3.0, 2.0],
+        [True, False, True],
+        ["x" * 5000, "x" * 4999, "y"],
+        [dt.date(2020, 1, 2), dt.date(2020, 1, 1), dt.date(2021, 1, 1)],
+    ],
+    ids=["unicode", "int64 ends", "uint64", "beyond 64 bits", "floats", "truth", "long text", "dates"],
+)
+def test_ids_of_any_kind(ids: list[Any]) -> None:
+    values = [1.0, 2.0, 3.0]
+    data = from_wide(pd.DataFrame({"i": ids, "t": [0.0, 1.0, 2.0], "x": values}), id="i", time="t")
+    found = {str(one.id): one.values.ravel().tolist() for one in data}
+    wanted: dict[str, list[float]] = {}
+    for name, value in zip(ids, values, strict=True):
+        wanted.setdefault(str(int(name) if isinstance(name, float) else name), []).append(value)
+    assert found == wanted
+
+
+def test_whole_ids_in_a_csv_sort_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("i,t,x\n10,0,1\n9,0,2\n")
+    assert from_wide(tmp_path / "t.csv", id="i", time="t").ids == [9, 10]
+    (tmp_path / "t.csv").write_text("i,t,x\n10,0,1\n009,0,2\n")
+    assert from_wide(tmp_path / "t.csv", id="i", time="t").ids == ["009", "10"]
+
+
+def test_csv_keeps_na_as_a_name_and_reads_it_as_missing_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("i,t,c,v,s\nNA,0,Na,1,NA\nNA,1,NA,NA,\nB,0,Na,2,x\n")
+    data = from_long(tmp_path / "t.csv", id="i", time="t", channel="c", value="v", static=["s"])
+    assert data.ids == ["B", "NA"]
+    assert data.channels == ("NA", "Na")
+    assert np.isnan(data[1].static).all()
+    np.testing.assert_array_equal(data[1].observed, [[False, True], [False, False]])
+
+
+def test_ten_thousand_sparse_channels() -> None:
+    rng = np.random.default_rng(0)
+    n, channels = 20_000, 10_000
+    frame = pd.DataFrame(
+        {"i": rng.integers(0, 50, n), "t": rng.random(n), "c": rng.integers(0, channels, n), "v": rng.random(n)}
+    )
+    data = from_long(frame, id="i", time="t", channel="c", value="v")
+    assert data.channels[:3] == ("0", "1", "2")
+    assert sum(len(value) for _, value in data.entries()) == n
+    one = frame[frame.i == 7].sort_values("t")
+    np.testing.assert_array_equal(data[7].times, one.t)
+    names = np.array(data.channels).astype(int)
+    step, channel = np.nonzero(data[7].observed)
+    np.testing.assert_array_equal(names[channel], one.c)
+    np.testing.assert_array_equal(data[7].values[step, channel], one.v)
+
+
+def test_schema_makes_a_second_table_fit_the_first() -> None:
+    train = from_long(pd.DataFrame(LONG), **WHOLE_ROLES)
+    again = Schema.from_dict(train.schema.to_dict())
+    assert again == train.schema
+    new = pd.DataFrame(LONG)[:1]
+    data = from_long(new, **WHOLE_ROLES, schema=again)
+    assert data.schema == train.schema
+    np.testing.assert_array_equal(data[0].values, [[np.nan, 1.0]])
+    assert data[0].label == 1
+    np.testing.assert_array_equal(data[0].static, [0.0, 1.0, 70.0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "classes", "wanted"),
+    [
+        (["no", "yes"], "auto", ("no", "yes"), [0, 1]),
+        ([True, False], "auto", ("False", "True"), [1, 0]),
+        ([5, 3], "auto", ("3", "5"), [1, 0]),
+        ([1.0, 0.0], "auto", ("0", "1"), [1, 0]),
+        ([1.5, 0.0], "auto", None, [1.5, 0.0]),
+        ([5, 3], "number", None, [5.0, 3.0]),
+        ([1.5, 0.5], "class", ("0.5", "1.5"), [1, 0]),
+    ],
+)
+def test_labels(labels: list[Any], kind: Any, classes: tuple[str, ...] | None, wanted: list[float]) -> None:
+    frame = pd.DataFrame({"i": [1, 2], "t": [0, 0], "x": [0.0, 0.0], "y": labels})
+    data = from_wide(frame, id="i", time="t", label="y", label_kind=kind)
+    assert data.class_names == classes
+    assert data.labels.tolist() == wanted
+
+
+def test_many_whole_numbers_are_numbers() -> None:
+    frame = pd.DataFrame({"i": range(21), "t": 0, "x": 0.0, "y": range(21)})
+    assert from_wide(frame, id="i", time="t", label="y").class_names is None
+    assert from_wide(frame[:20], id="i", time="t", label="y").class_names is not None
+
+
+def test_ordinal_static_columns() -> None:
+    frame = pd.DataFrame({"i": [1, 2, 3], "t": 0, "x": 0.0, "s": ["lo", "hi", None]})
+    data = from_wide(frame, id="i", time="t", static=["s"], ordinal=True)
+    np.testing.assert_array_equal(data.static, [[1.0], [0.0], [np.nan]])
+
+
+def test_single_observations_and_constant_channels_batch() -> None:
+    frame = pd.DataFrame({"i": [1, 2], "t": [0.0, 9.0], "x": [3.0, 3.0]})
+    assert collate(from_wide(frame, id="i", time="t")).values.shape == (2, 1, 1)
+
+
+def test_unused_categories_make_no_series() -> None:
+    frame = pd.DataFrame({"i": pd.Categorical(["a", "a"], ["a", "ghost"]), "t": [0, 1], "x": [0.0, 1.0]})
+    assert from_wide(frame, id="i", time="t").ids == ["a"]

@@ -1,0 +1,113 @@
+"""Every bad table is refused in words that say which file, column and row."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tides.data import Schema, from_long, from_wide
+from tides.errors import DataError
+
+GOOD = {"i": ["a", "a", "b"], "t": [0.0, 1.0, 0.0], "c": ["x", "x", "x"], "v": [1.0, 2.0, 3.0]}
+ROLES: dict[str, Any] = {"id": "i", "time": "t", "channel": "c", "value": "v"}
+
+
+@pytest.mark.parametrize(
+    ("change", "extra", "words"),
+    [
+        ({"i": ["a", None, "b"]}, {}, "column 'i', row 1: nothing recorded"),
+        ({"c": ["x", "x", None]}, {}, "column 'c', row 2: nothing recorded"),
+        ({"v": [1.0, 2.0, -np.inf]}, {}, "column 'v', row 2: found -inf"),
+        ({"v": ["1", "2", "high"]}, {}, "column 'v', row 2: found 'high'"),
+        ({"v": [1, "2", 3.0]}, {}, "column 'v', row 1: found '2'"),
+        ({"v": [[1], [2], [3]]}, {}, "column 'v' holds list"),
+        ({"v": pd.to_datetime(["2024", "2024", "2024"])}, {}, "column 'v' holds timestamp"),
+        ({"i": ["a", 1, "b"]}, {}, "column 'i', row 1: found 1"),
+        ({"i": [[1], [2], [3]]}, {}, "column 'i' holds list"),
+        ({"t": [0.0, 0.0, 0.0]}, {}, r"i 'a' has channel 'x' twice at the same 't', in rows 0 and 1"),
+        ({"y": [0, 1, 0]}, {"label": "y"}, r"column 'y' must have one value per 'i', but i 'a' .* rows 0 and 1"),
+        ({"y": [0, 0, None]}, {"label": "y"}, "i 'b' has no label"),
+        ({"s": ["u", "w", "u"]}, {"static": ["s"]}, "column 's' must have one value"),
+        ({"y": [0.5, 0.5, np.inf]}, {"label": "y"}, "found inf; wanted finite"),
+        ({}, {"label": "died"}, "label='died' is not a column"),
+        ({}, {"static": ["sex"]}, "static='sex' is not a column"),
+        ({"val": [0.0, 0.0, 0.0]}, {"value": "vale"}, "did you mean 'val'"),
+        ({}, {"time": "i"}, "same column"),
+        ({}, {"duplicates": "first"}, "duplicates='first'"),
+        ({}, {"schema": Schema(("z",))}, "channel 'x' is not among the schema's"),
+        ({}, {"schema": Schema(("x",), "h"), "unit": "d"}, "the schema's unit is 'h'"),
+        ({"y": ["p", "p", "q"]}, {"label": "y", "schema": Schema(("x",), class_names=("p",))}, "class 'q'"),
+        ({"y": ["p", "p", "q"]}, {"label": "y", "label_kind": "number"}, "found 'p'; wanted numbers"),
+    ],
+)
+def test_long(change: dict[str, Any], extra: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words) as caught:
+        from_long(pd.DataFrame(GOOD | change), **(ROLES | extra))
+    assert "table" in str(caught.value) or extra
+
+
+@pytest.mark.parametrize(
+    ("change", "extra", "words"),
+    [
+        ({"x": [1.0, "?"]}, {}, "column 'x', row 1"),
+        ({"t": [0.0, 0.0]}, {}, "twice at the same 't', in rows 0 and 1"),
+        ({}, {"channels": ["x", "nope"]}, "channels='nope' is not a column"),
+        ({}, {"channels": ["t"]}, "another role"),
+        ({}, {"channels": []}, "no column is left"),
+    ],
+)
+def test_wide(change: dict[str, Any], extra: dict[str, Any], words: str) -> None:
+    frame = pd.DataFrame({"i": [1, 1], "t": [0.0, 1.0], "x": [1.0, 2.0]} | change)
+    with pytest.raises(DataError, match=words):
+        from_wide(frame, id="i", time="t", **extra)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("i,t,x\n1,0,5\n1,1,abc\n", "bad.csv: column 'x', row 1: found 'abc'"),
+        ("i,t,x\n1,0,5\n,1,6\n", "bad.csv: column 'i', row 1: nothing recorded"),
+        ("i,t,x\n1,0,5\n1,soon,6\n", "bad.csv: column 't', row 1: found 'soon'"),
+        ("i,t,x\n1,0,5\n1,1\n", "bad.csv: .*3 columns, got 2"),
+        ("i,t,x\n", "bad.csv: the table has no rows"),
+        ("", "bad.csv: cannot be read"),
+        ("i,t,t\n1,0,0\n", "bad.csv: two columns are called 't'"),
+        ("i,t,x\n1,0,inf\n", "bad.csv: column 'x', row 0: found inf"),
+    ],
+)
+@pytest.mark.parametrize("spill", [False, True])
+def test_csv(tmp_path: Path, text: str, words: str, spill: bool) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(DataError, match=words):
+        from_wide(tmp_path / "bad.csv", id="i", time="t", spill=tmp_path / "spill" if spill else None)
+
+
+def test_rows_are_named_across_chunks(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"i": ["a"] * 10, "t": [*range(9), 3], "x": np.arange(10.0)})
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=2)
+    for spill in (None, tmp_path / "spill"):
+        with pytest.raises(DataError, match=r"t.parquet: i 'a' .* in rows 3 and 9"):
+            from_wide(tmp_path / "t.parquet", id="i", time="t", spill=spill)
+
+
+def test_what_is_not_a_table(tmp_path: Path) -> None:
+    for wrong in ({"a": 1}, 3, np.zeros((2, 2)), None):
+        with pytest.raises(DataError, match="wanted a pandas or polars frame"):
+            from_wide(wrong, id="i", time="t")
+    with pytest.raises(DataError, match="no such file"):
+        from_wide(tmp_path / "missing.csv", id="i", time="t")
+    (tmp_path / "t.xlsx").write_bytes(b"")
+    with pytest.raises(DataError, match="unknown kind of file"):
+        from_wide(tmp_path / "t.xlsx", id="i", time="t")
+    for name in ("t.parquet", "t.feather"):
+        (tmp_path / name).write_bytes(b"this is no table")
+        with pytest.raises(DataError, match=f"{name}: cannot be read"):
+            from_wide(tmp_path / name, id="i", time="t")
+
+
+def test_two_columns_of_one_name() -> None:
+    frame = pd.DataFrame([[1, 0, 1.0, 2.0]], columns=["i", "t", "x", "x"])
+    with pytest.raises(DataError, match="two columns are called 'x'"):
+        from_wide(frame, id="i", time="t")
