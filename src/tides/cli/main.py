@@ -10,6 +10,7 @@ from tides.cli.lazy import lazy_app
 from tides.errors import TidesError
 
 VERBS = {
+    "run": "tides.cli.run",
     "data": "tides.cli.data",
     "doctor": "tides.cli.doctor",
 }

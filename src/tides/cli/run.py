@@ -1,0 +1,82 @@
+"""`tides run`: compute an experiment's cells; complete ones are kept, so it can be stopped and repeated."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tides.experiments.runner import Cell, Outcome
+
+app = typer.Typer()
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash.")],
+    variant: Annotated[str, typer.Option(help="Which shipped configuration.")] = "paper",
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", "--model", help="Names, comma separated; package:function is your own."),
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="Cells whose label matches, for example 'tides*seed3'.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: train.steps=500. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for records; runs/<experiment> by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; one per core by default.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Run an experiment: train, evaluate, write records."""
+    from fnmatch import fnmatch
+
+    from tides.errors import ConfigError, TidesError
+    from tides.experiments import config, runner
+
+    module = runner.find(experiment)
+    chosen = list(settings or [])
+    if seeds is not None:
+        chosen.append(f"seeds={seeds}")
+    if models is not None:
+        chosen.append(f"models={json.dumps(models.split(','))}")
+    resolved = config.load(experiment, variant, quick=quick, settings=chosen)
+    cells = module.cells(resolved, variant=variant, quick=quick)
+    if only is not None:
+        cells = [cell for cell in cells if fnmatch(cell.label, only)]
+        if not cells:
+            raise ConfigError(f"--only {only}: no cell has such a label")
+    folder = out or Path("runs") / experiment
+    count = workers or (runner.available_cpus() if device == "cpu" else 1)
+    outcome = _with_bar(experiment, cells, folder, device, count, quiet=as_json)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "cells": len(cells), **vars(outcome)}))
+    else:
+        print(
+            f"{experiment}: {len(cells)} cells, {outcome.computed} computed, {outcome.cached} already there, "
+            f"{outcome.seconds:.1f} s. Records: {folder}/records"
+        )
+    if outcome.failed:
+        lines = "; ".join(f"{name}: {text}" for name, text in outcome.failed.items())
+        raise TidesError(f"{len(outcome.failed)} stacks failed, the others are kept. {lines}")
+
+
+def _with_bar(title: str, cells: "list[Cell]", folder: Path, device: str, workers: int, *, quiet: bool) -> "Outcome":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from tides.experiments import runner
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(TextColumn(title), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
+        task = bar.add_task("", total=len(cells))
+        return runner.run_cells(
+            cells,
+            folder,
+            device=device,
+            workers=workers,
+            watch=lambda done, labels: bar.update(task, completed=done, description=", ".join(labels)),
+        )

@@ -1,0 +1,5 @@
+"""Experiments: one module per table or figure, found by name; see `tides.experiments.runner`."""
+
+EXPERIMENTS = {
+    "fading-flash": "tides.experiments.fading_flash",
+}

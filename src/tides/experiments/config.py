@@ -1,0 +1,121 @@
+"""Strict TOML configurations: shipped files, `--set` overrides, and dataclasses built from them.
+
+A configuration is a plain mapping until an experiment turns it into its own frozen dataclass with `build`.
+The optional table `quick` holds overrides for `--quick` and is never part of the result.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from importlib import resources
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tides.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def variants(experiment: str) -> list[str]:
+    """The variants shipped for an experiment, by name."""
+    folder = resources.files("tides.experiments") / "configs" / experiment
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load(experiment: str, variant: str, *, quick: bool, settings: Sequence[str]) -> dict[str, Any]:
+    """The shipped configuration, then its `quick` overrides if asked for, then `a.b=value` settings."""
+    known = variants(experiment)
+    if variant not in known:
+        raise ConfigError(f"variant: found {variant!r}, {experiment} has {', '.join(known)}")
+    file = resources.files("tides.experiments") / "configs" / experiment / f"{variant}.toml"
+    config = tomllib.loads(file.read_text(encoding="utf-8"))
+    for key, value in config.pop("quick", {}).items():
+        if quick:
+            assign(config, key, value)
+    for setting in settings:
+        key, found, text = setting.partition("=")
+        if not found:
+            raise ConfigError(f"--set {setting}: wanted name=value, for example train.steps=500")
+        assign(config, key.strip(), _parse(text.strip()))
+    return config
+
+
+def assign(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set the dotted `key`, which must exist, in place."""
+    table = config
+    *folders, last = key.split(".")
+    for index, folder in enumerate(folders):
+        table = _entry(table, folder, ".".join(folders[:index]))
+        if not isinstance(table, dict):
+            raise ConfigError(f"{key}: {folder} is a value, not a table")
+    _entry(table, last, ".".join(folders))
+    table[last] = value
+
+
+def build(kind: type[T], mapping: Mapping[str, Any], where: str = "") -> T:
+    """A dataclass from a mapping: unknown, missing or ill-typed fields raise `ConfigError` with their path."""
+    hints = get_type_hints(kind)
+    wanted = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    for name in mapping:
+        if name not in wanted:
+            raise ConfigError(f"{where}{name}: unknown field{_nearest(name, wanted)}")
+    values = {}
+    for name, field in wanted.items():
+        if name in mapping:
+            values[name] = _convert(hints[name], mapping[name], where + name)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ConfigError(f"{where}{name}: missing field of type {_name(hints[name])}")
+    return kind(**values)
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    origin = get_origin(kind)
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
+        return build(kind, value, f"{where}.")
+    if origin is tuple and isinstance(value, list | tuple):
+        inner = get_args(kind)
+        if inner[-1] is Ellipsis:
+            inner = (inner[0],) * len(value)
+        if len(inner) == len(value):
+            pairs = enumerate(zip(inner, value, strict=True))
+            return tuple(_convert(part, entry, f"{where}[{i}]") for i, (part, entry) in pairs)
+    if origin in (Union, UnionType):
+        for part in get_args(kind):
+            try:
+                return _convert(part, value, where)
+            except ConfigError:
+                continue
+    if origin is Literal and value in get_args(kind):
+        return value
+    if kind is type(None) and value is None:
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind in (bool, int, float, str) and type(value) is kind:
+        return value
+    raise ConfigError(f"{where}: found {value!r}, wanted {_name(kind)}")
+
+
+def _parse(text: str) -> Any:
+    # A bare word such as `cosine` is no TOML value; it is read as a string.
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _entry(table: dict[str, Any], name: str, where: str) -> Any:
+    if name not in table:
+        place = f" in {where}" if where else ""
+        raise ConfigError(f"{name}: no such setting{place}{_nearest(name, table)}")
+    return table[name]
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+
+
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)

@@ -1,0 +1,87 @@
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from tides.errors import ConfigError
+from tides.experiments import EXPERIMENTS, config
+
+
+@dataclass(frozen=True)
+class Inner:
+    steps: int
+    rate: float = 0.5
+    kind: Literal["a", "b"] = "a"
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    names: tuple[str, ...] = ()
+    pair: tuple[float, float] | None = None
+    flag: bool = False
+
+
+def test_build_makes_nested_dataclasses_and_widens_integers() -> None:
+    made = config.build(Outer, {"inner": {"steps": 3, "rate": 1}, "names": ["x"], "pair": [1, 2.5]})
+    assert made == Outer(Inner(3, 1.0), ("x",), (1.0, 2.5))
+    assert isinstance(made.inner.rate, float)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({}, "inner: missing field"),
+        ({"inner": {}}, "inner.steps: missing field of type int"),
+        ({"inner": {"steps": 1, "rat": 2}}, "inner.rat: unknown field; did you mean rate?"),
+        ({"inner": {"steps": 1.5}}, "inner.steps: found 1.5, wanted int"),
+        ({"inner": {"steps": True}}, "inner.steps: found True, wanted int"),
+        ({"inner": {"steps": 1, "kind": "c"}}, "inner.kind: found 'c'"),
+        ({"inner": {"steps": 1}, "pair": [1]}, "pair: found"),
+        ({"inner": {"steps": 1}, "names": "x"}, "names: found 'x'"),
+        ({"inner": {"steps": 1}, "flag": 1}, "flag: found 1, wanted bool"),
+    ],
+)
+def test_build_is_strict_and_names_the_field(mapping: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.build(Outer, mapping)
+    assert message in str(error.value)
+
+
+def test_assign_reaches_into_tables_and_refuses_new_names() -> None:
+    table = {"train": {"steps": 1}, "seeds": 2}
+    config.assign(table, "train.steps", 5)
+    assert table == {"train": {"steps": 5}, "seeds": 2}
+    with pytest.raises(ConfigError, match="stpes: no such setting in train; did you mean steps"):
+        config.assign(table, "train.stpes", 5)
+    with pytest.raises(ConfigError, match="seeds is a value"):
+        config.assign(table, "seeds.more", 5)
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(ConfigError, match="variant: found 'nonsense', fading-flash has"):
+        config.load("fading-flash", "nonsense", quick=False, settings=[])
+
+
+def test_every_shipped_file_loads_and_every_experiment_has_one() -> None:
+    loaded = 0
+    for experiment in EXPERIMENTS:
+        names = config.variants(experiment)
+        assert names, experiment
+        for variant in names:
+            for quick in (False, True):
+                found = config.load(experiment, variant, quick=quick, settings=[])
+                assert "quick" not in found
+            loaded += 1
+    assert loaded >= 2
+
+
+def test_settings_are_toml_values_or_bare_words() -> None:
+    found = config.load(
+        "fading-flash", "paper", quick=True, settings=["train.steps=7", "train.schedule=cosine", 'models=["s5"]']
+    )
+    assert found["train"]["steps"] == 7
+    assert found["train"]["schedule"] == "cosine"
+    assert found["models"] == ["s5"]
+    with pytest.raises(ConfigError, match="wanted name=value"):
+        config.load("fading-flash", "paper", quick=False, settings=["train.steps"])

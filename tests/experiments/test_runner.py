@@ -1,0 +1,91 @@
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tides.errors import ConfigError, DataError, Diverged
+from tides.experiments import runner
+from tides.experiments.runner import Cell, Context, run_cells
+from tides.records import Record, read_records
+
+
+class Toy(ModuleType):
+    """An experiment that squares seeds and remembers what it was asked to do."""
+
+    def __init__(self) -> None:
+        super().__init__("toy")
+        self.calls: list[list[int]] = []
+
+    def run(self, cell: Cell, context: Context) -> Record:
+        return self.run_stack([cell], context)[0]
+
+    def run_stack(self, cells: list[Cell], context: Context) -> list[Record]:
+        self.calls.append([cell.config["seed"] for cell in cells])
+        if any(cell.config["seed"] == 13 for cell in cells):
+            raise Diverged("the loss became NaN")
+        context.progress(0.5)
+        return [cell.record({"square": cell.config["seed"] ** 2}, 0.0) for cell in cells]
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
+    module = Toy()
+    monkeypatch.setattr(runner, "find", lambda name: module)
+    return module
+
+
+def cells(seeds: range, stack: str | None = "s", **more: Any) -> list[Cell]:
+    return [Cell("toy", f"seed{seed}", {"seed": seed, **more}, stack=stack) for seed in seeds]
+
+
+def test_complete_records_are_never_recomputed(toy: Toy, tmp_path: Path) -> None:
+    first = run_cells(cells(range(3)), tmp_path)
+    again = run_cells(cells(range(5)), tmp_path)
+    assert (first.cached, first.computed) == (0, 3)
+    assert (again.cached, again.computed) == (3, 2)
+    assert toy.calls == [[0, 1, 2], [3, 4]]
+    assert sorted(record.results["square"] for record in read_records(tmp_path)) == [0, 1, 4, 9, 16]
+
+
+def test_a_changed_configuration_is_another_cell(toy: Toy, tmp_path: Path) -> None:
+    run_cells(cells(range(1)), tmp_path)
+    run_cells(cells(range(1), steps=2), tmp_path)
+    assert len(read_records(tmp_path)) == 2
+
+
+def test_cells_without_a_stack_run_one_by_one(toy: Toy, tmp_path: Path) -> None:
+    run_cells(cells(range(2), stack=None), tmp_path)
+    assert toy.calls == [[0], [1]]
+
+
+def test_one_failing_stack_does_not_stop_the_others(toy: Toy, tmp_path: Path) -> None:
+    outcome = run_cells([*cells(range(13, 14), "bad"), *cells(range(2), "good")], tmp_path)
+    assert outcome.failed == {"bad": "the loss became NaN"}
+    assert outcome.computed == 2
+    assert len(read_records(tmp_path)) == 2
+
+
+def test_a_damaged_record_is_not_overwritten(toy: Toy, tmp_path: Path) -> None:
+    cell = cells(range(1))[0]
+    run_cells([cell], tmp_path)
+    cell.path(tmp_path).write_text("{")
+    with pytest.raises(DataError, match="delete it to have it recomputed"):
+        run_cells([cell], tmp_path)
+
+
+def test_progress_counts_cells_and_ends_at_their_number(toy: Toy, tmp_path: Path) -> None:
+    run_cells(cells(range(1)), tmp_path)
+    seen: list[tuple[float, list[str]]] = []
+    run_cells(cells(range(5)), tmp_path, watch=lambda done, labels: seen.append((done, labels)))
+    assert seen == [(1, []), (3.0, ["s"]), (5.0, [])]
+
+
+def test_file_names_are_readable_and_safe(tmp_path: Path) -> None:
+    cell = Cell("toy", "my.pkg:build/seed0", {"seed": 0})
+    assert cell.path(tmp_path) == tmp_path / "records" / f"my.pkg_build_seed0-{cell.id}.json"
+
+
+def test_an_unknown_experiment_is_refused() -> None:
+    with pytest.raises(ConfigError, match="experiment: found 'nonsense', known are fading-flash"):
+        runner.find("nonsense")
