@@ -11,6 +11,7 @@ from tides.errors import TidesError
 
 VERBS = {
     "run": "tides.cli.run",
+    "report": "tides.cli.report",
     "data": "tides.cli.data",
     "doctor": "tides.cli.doctor",
 }
