@@ -1,0 +1,50 @@
+"""`tides data describe` on small tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tides.cli import main
+from tides.errors import ConfigError, DataError
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main.app(["data", "describe", *words], prog_name="tides")
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    path = tmp_path / "wide.csv"
+    path.write_text(
+        "who,when,hr,[odd],out\na,2024-01-01,60,,home\na,2024-01-01 06:00,62,1,home\nb,2024-01-02,,2,died\n"
+    )
+    return str(path)
+
+
+def test_wide_table(wide: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(wide, "--id", "who", "--time", "when", "--label", "out", "--unit", "h") == 0
+    shown = capsys.readouterr().out
+    for words in ("2 series, 3 steps, 2 channels; time unit h, counted from 2024-01-01", "[odd]", "33.3%", "died"):
+        assert words in shown
+
+
+def test_long_table_as_json_with_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "long.csv"
+    path.write_text("i,t,c,v\n1,0,x,1\n1,2,y,2\n2,0,x,3\n")
+    roles = ("--id", "i", "--time", "t", "--channel", "c", "--value", "v")
+    assert run(str(path), *roles, "--json", "--plot", str(tmp_path / "page.svg")) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["series"] == 2
+    assert [channel["observed"] for channel in summary["channels"]] == [2, 1]
+    assert (tmp_path / "page.svg").read_text().startswith("<?xml")
+
+
+def test_errors(wide: str) -> None:
+    with pytest.raises(ConfigError, match="belong together"):
+        main.app(["data", "describe", wide, "--id", "who", "--time", "when", "--channel", "hr"])
+    with pytest.raises(DataError, match=r"wide.csv: id='patient' is not a column"):
+        main.app(["data", "describe", wide, "--id", "patient", "--time", "when"])
