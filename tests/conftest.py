@@ -10,6 +10,9 @@ from jaxtyping import install_import_hook
 # Signatures of the mathematics are checked in tests only: the hook would break torch.compile(fullgraph=True).
 install_import_hook("tides.functional", "beartype.beartype")
 
+# Tensors in tests are small, and several test processes may share few cores.
+torch.set_num_threads(1)
+
 settings.register_profile(
     "tides", deadline=None, derandomize=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )

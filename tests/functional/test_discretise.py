@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
-from tests.comparison import assert_close
-from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
 from torch import Tensor
 
+from tests.comparison import assert_close
+from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
 from tides.functional import discretise, expm1, phi1
 
 METHODS = ("zoh", "bilinear", "dirac")

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from tests.comparison import assert_close
 from tests.functional.layers import RANKS, Case, describe, random_layer
 from tests.functional.loop_oracle import matrix
 from tests.tolerances import EXACT, FLOAT32_FORWARD
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from tides.functional import LowRankMix, mix_in, mix_out
 
 CASES = [Case("s5"), *(Case("tides", rank=rank, norm=norm) for rank in RANKS for norm in (True, False))]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.comparison import assert_close
 from tests.tolerances import EXACT
-
 from tides.functional import rms_norm
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.comparison import assert_close
 from tests.tolerances import EXACT
-
 from tides.functional import reparam_range, reparameterise, reparameterise_inverse
 
 KINDS = ("standard", "exp", "stable", "softplus")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.comparison import assert_close
-from tests.tolerances import EXACT
 from torch import Tensor
 
+from tests.comparison import assert_close
+from tests.tolerances import EXACT
 from tides.errors import ShapeError
 from tides.functional import linear_scan
 

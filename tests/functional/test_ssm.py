@@ -4,12 +4,12 @@ import random
 
 import pytest
 import torch
+from torch import Tensor
+
 from tests.comparison import assert_close
 from tests.functional.layers import RANKS, VARIANTS, Case, describe, leaves, random_input, random_layer, random_state
 from tests.functional.loop_oracle import run_batch
 from tests.tolerances import EXACT, IDENTITY
-from torch import Tensor
-
 from tides.errors import NotStreamable, ShapeError
 from tides.functional import SSMState, advance, selective_ssm, zero_state
 
