@@ -49,7 +49,7 @@ class MaskedBatchNorm(nn.Module):
         if (isinstance(count, int) or values_can_be_checked(x)) and count < 2:
             raise DataError("norm: one valid step has no variance; train with at least two steps per batch")
         with torch.no_grad():
-            unbiased = var * (count / (count - 1))
+            unbiased = var * count / (count - 1)
             self.running_mean.lerp_(mean.detach(), self.momentum)
             self.running_var.lerp_(unbiased.detach(), self.momentum)
         return Statistics(mean, var)
