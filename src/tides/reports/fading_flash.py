@@ -57,6 +57,7 @@ def report(folder: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
     """Write page, figures and tables to `folder`/report; returns the page's path and a summary for a terminal."""
     records, quick = load_records(folder, where)
     out = folder / "report"
+    out.mkdir(exist_ok=True)
     pictures = [record for record in records if record.config["model"] == "task"]
     comparisons = compare([record for record in records if record.config["model"] != "task"])
     if not comparisons:

@@ -11,7 +11,7 @@ from tides.records import Record, read_records
 def load_records(folder: Path, where: Sequence[str] = ()) -> tuple[list[Record], int]:
     """Complete, real records below `folder` and the number of `--quick` ones that were left out.
 
-    `where` keeps those whose configuration has `key=value` for every given dotted key.
+    `where` drops those whose configuration has another value than `key=value` says at any given dotted key.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; run the experiment first")
@@ -38,4 +38,4 @@ def _matches(record: Record, text: str) -> bool:
     key, separator, wanted = text.partition("=")
     if not separator:
         raise DataError(f"--where {text}: wanted key=value, for example train.steps=3000")
-    return str(lookup(record.config, key)) == wanted
+    return str(lookup(record.config, key)) in (wanted, "None")
