@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from tides.errors import ShapeError
+
 
 def merge_leading_axis(op: Callable[..., Any]) -> Callable[..., Any]:
     """The vmap rule of `op`, whose tensor arguments and results all have the problem axis first."""
@@ -15,6 +17,8 @@ def merge_leading_axis(op: Callable[..., Any]) -> Callable[..., Any]:
         def merged(value: Any, axis: int | None) -> Any:
             if not isinstance(value, Tensor):
                 return value
+            if not (value.is_floating_point() or value.is_complex()):
+                raise ShapeError("cu_seqlens: packed sequences cannot be stacked by vmap; pad them instead")
             stacked = value.unsqueeze(0).expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
             return stacked.flatten(0, 1)
 

@@ -12,8 +12,8 @@ can run the call and says once why a faster one could not.
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, Literal, NamedTuple, get_args
+from types import ModuleType
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
 
 Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
-_MODULES = {"torch": "tides.kernels.chunked", "cpu": "tides.kernels.cpu", "triton": "tides.kernels.triton"}
 # Fastest first, by the device the data is on.
 _PREFERENCE = {"cpu": ("cpu", "torch"), "cuda": ("triton", "torch")}
 
@@ -134,7 +133,8 @@ def _choose(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, *, pack
 
 
 def _ops(backend: str) -> SSMOps:
-    return PLAIN if backend == "reference" else _module(backend).OPS
+    ops: SSMOps = PLAIN if backend == "reference" else _module(backend).OPS
+    return ops
 
 
 def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
@@ -147,5 +147,18 @@ def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec
     return reason
 
 
-def _module(backend: str) -> Any:
-    return import_module(_MODULES[backend])
+def _module(backend: str) -> ModuleType:
+    """The backend's module; import statements, because torch.compile follows them and not `import_module`."""
+    match backend:
+        case "torch":
+            from tides.kernels import chunked
+
+            return chunked
+        case "cpu":
+            from tides.kernels import cpu
+
+            return cpu
+        case _:
+            from tides.kernels import triton
+
+            return triton

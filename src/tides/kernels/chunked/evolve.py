@@ -1,22 +1,24 @@
 """Discretise and scan as one operator: λ̄ and gain are computed again in the backward pass instead of kept.
 
-Gradients, with μ the adjoint of the scan and s' the state before the step (∂s/∂δ = λ s + v because ṡ = λ s + v):
+Gradients, with μ the adjoint of the scan and s' the state before the step:
 
-    ZOH       dλ = conj(δ λ̄ s' + δ² φ₁'(z) v) μ     dδ = Re conj(λ s + v) μ            dv = conj(gain) μ
+    ZOH       dλ = conj(δ λ̄ s' + δ² φ₁'(z) v) μ     dδ = Re conj(λ̄ (λ s' + v)) μ       dv = conj(gain) μ
     bilinear  dλ = conj((δ s' + δ²/2 v)/D²) μ        dδ = Re conj((λ s' + v)/D²) μ      D = 1 − λδ/2
     dirac     dλ = conj(δ λ̄ x) μ                     dδ = Re conj(λ λ̄ x) μ              x = s' (+ v when following)
+
+λ̄ (λ s' + v) is ∂s/∂δ = λ s + v without its cancellation after long intervals, where s has settled at −v/λ.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tides.functional.discretise import Discretisation
-from tides.functional.evolve import Hold, beginnings, transition
-from tides.functional.phi import phi1_and_derivative
+from tides.functional.evolve import Hold, beginnings
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.chunked.scan import adjoint, previous, scan_from_zero
+from tides.kernels.chunked.discretise import zoh_interval
+from tides.kernels.chunked.scan import adjoint_coefficients, previous, scan_from_zero
 
 
 def evolve(
@@ -41,6 +43,41 @@ def evolve(
     return s
 
 
+class _Intervals(NamedTuple):
+    """What governs the interval that ends at each step: λ, δ, v, and (λ̄, gain) with whatever their gradient needs."""
+
+    lam: Tensor
+    delta: Tensor
+    v: Tensor
+    lam_bar: Tensor
+    gain: Tensor
+    slope: Tensor | None
+
+
+def _intervals(
+    decay: Tensor,
+    frequency: Tensor,
+    delta: Tensor,
+    v: Tensor,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+    slope: bool,
+) -> _Intervals:
+    if hold == "following":
+        shift = -1 if reverse else 1
+        decay, v = decay.roll(shift, dims=1), v.roll(shift, dims=1)
+        frequency = frequency if frequency.shape[1] == 1 else frequency.roll(shift, dims=1)
+    lam = torch.complex(*torch.broadcast_tensors(decay, frequency))
+    if discretisation == "bilinear":
+        inverse = 1 / (1 - lam * (delta / 2))
+        return _Intervals(lam, delta, v, 2 * inverse - 1, delta * inverse, inverse.square() if slope else None)
+    lam_bar, phi, derivative = zoh_interval(decay, frequency, delta, with_slope=slope and discretisation == "zoh")
+    if discretisation == "zoh":
+        return _Intervals(lam, delta, v, lam_bar, delta * phi, derivative)
+    return _Intervals(lam, delta, v, lam_bar, lam_bar if hold == "following" else torch.ones_like(lam_bar), None)
+
+
 @torch.library.custom_op("tides::evolve_torch", mutates_args=())
 def evolve_op(
     decay: Tensor,
@@ -54,42 +91,17 @@ def evolve_op(
     hold: str,
     reverse: bool,
 ) -> Tensor:
-    a, b, _ = _folded(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse)
-    return scan_from_zero(a, b, reverse).contiguous()
+    parts = _intervals(decay, frequency, gaps * scale, drive, discretisation, hold, reverse, slope=False)
+    first, initial = beginnings(drive, s0, reverse, cu_seqlens)
+    b = parts.gain * parts.v
+    b = torch.where(first, initial if hold == "following" else b + parts.lam_bar * initial, b)
+    a = parts.lam_bar.masked_fill_(first, 0)
+    return scan_from_zero(a, b, reverse, resets=cu_seqlens is not None).contiguous()
 
 
 @evolve_op.register_fake
 def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
     return torch.empty_like(drive, memory_format=torch.contiguous_format)
-
-
-def _folded(
-    decay: Tensor,
-    frequency: Tensor,
-    gaps: Tensor,
-    scale: Tensor,
-    drive: Tensor,
-    s0: Tensor | None,
-    cu_seqlens: Tensor | None,
-    discretisation: Any,
-    hold: Any,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(a, b) with every beginning folded in, and where the beginnings are."""
-    lam, drive = _governing(decay, frequency, drive, hold, reverse)
-    a, b = transition(lam, gaps * scale, drive, discretisation, hold)
-    first, initial = beginnings(drive, s0, reverse, cu_seqlens)
-    b = torch.where(first, initial if hold == "following" else b + a * initial, b)
-    return torch.where(first, torch.zeros_like(a), a.expand_as(b)), b, first
-
-
-def _governing(decay: Tensor, frequency: Tensor, drive: Tensor, hold: str, reverse: bool) -> tuple[Tensor, Tensor]:
-    """(λ, v) of the interval that ends at each step."""
-    lam = torch.complex(*torch.broadcast_tensors(decay, frequency))
-    if hold == "preceding":
-        return lam, drive
-    shift = -1 if reverse else 1
-    return lam.roll(shift, dims=1), drive.roll(shift, dims=1)
 
 
 @torch.library.custom_op("tides::evolve_torch_backward", mutates_args=())
@@ -108,62 +120,49 @@ def evolve_backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of decay, frequency, gaps, scale, drive and s0."""
-    settings = (s0, cu_seqlens, discretisation, hold, reverse)
-    folded, _, first = _folded(decay, frequency, gaps, scale, drive, *settings)
-    mu = adjoint(folded, gradient, reverse)
-    del folded
-    lam, v = _governing(decay, frequency, drive, hold, reverse)
-    _, initial = beginnings(drive, s0, reverse, cu_seqlens)
-    before = torch.where(first, initial, previous(s, reverse))
     following = hold == "following"
-    acting = torch.where(first, torch.zeros_like(mu), mu) if following else mu
-    delta = gaps * scale
-    by_lam, by_delta, by_drive = _sensitivities(lam, delta, v, before, s, discretisation, following)
-    d_initial = mu if following else by_before(lam, delta, discretisation).conj() * mu
-    ds0 = _collect(torch.where(first, d_initial, torch.zeros_like(mu)), s0, reverse, cu_seqlens)
-    dlam = by_lam.conj() * acting
-    ddelta = (by_delta.conj() * acting).real
-    ddrive = by_drive.conj() * acting
+    parts = _intervals(decay, frequency, gaps * scale, drive, discretisation, hold, reverse, slope=True)
+    first, initial = beginnings(drive, s0, reverse, cu_seqlens)
+    a = adjoint_coefficients(parts.lam_bar.masked_fill(first, 0), reverse)
+    mu = scan_from_zero(a, gradient, not reverse, resets=cu_seqlens is not None)
+    d_initial = mu if following else parts.lam_bar.conj() * mu
+    ds0 = _collect(d_initial, s0, reverse, cu_seqlens)
+    before = torch.where(first, initial, previous(s, reverse))
+    by_lam, by_delta = _sensitivities(parts, before, discretisation, following)
+    if following:
+        mu = mu.masked_fill(first, 0)
+    dlam, ddelta, ddrive = by_lam.conj() * mu, (by_delta.conj() * mu).real, parts.gain.conj() * mu
     if following:
         shift = 1 if reverse else -1
         dlam, ddrive = dlam.roll(shift, dims=1), ddrive.roll(shift, dims=1)
     return (
-        dlam.real.sum_to_size(decay.shape).contiguous(),
-        dlam.imag.sum_to_size(frequency.shape).contiguous(),
+        # Clones: the two planes of a single number would share their memory.
+        dlam.real.sum_to_size(decay.shape).clone(memory_format=torch.contiguous_format),
+        dlam.imag.sum_to_size(frequency.shape).clone(memory_format=torch.contiguous_format),
         (ddelta * scale).sum_to_size(gaps.shape).contiguous(),
         (ddelta * gaps).sum_to_size(scale.shape).contiguous(),
-        ddrive,
+        ddrive.contiguous(),
         ds0,
     )
 
 
-def by_before(lam: Tensor, delta: Tensor, discretisation: Any) -> Tensor:
-    """∂s/∂s' = λ̄."""
-    z = lam * delta
-    return (1 + z / 2) / (1 - z / 2) if discretisation == "bilinear" else torch.exp(z)
-
-
-def _sensitivities(
-    lam: Tensor, delta: Tensor, v: Tensor, before: Tensor, s: Tensor, discretisation: str, following: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(∂s/∂λ, ∂s/∂δ, ∂s/∂v) of one interval."""
-    z = lam * delta
-    if discretisation == "bilinear":
-        square = (1 - z / 2).square()
-        return (delta * before + delta.square() / 2 * v) / square, (lam * before + v) / square, delta / (1 - z / 2)
-    lam_bar = torch.exp(z)
-    if discretisation == "dirac":
+def _sensitivities(parts: _Intervals, before: Tensor, discretisation: str, following: bool) -> tuple[Tensor, Tensor]:
+    """(∂s/∂λ, ∂s/∂δ) of one interval."""
+    lam, delta, v, lam_bar, _, slope = parts
+    if slope is None:
         carried = lam_bar * (before + v if following else before)
-        return delta * carried, lam * carried, lam_bar if following else torch.ones_like(lam_bar)
-    phi, slope = phi1_and_derivative(z)
-    return delta * lam_bar * before + delta.square() * slope * v, lam * s + v, delta * phi
+        return delta * carried, lam * carried
+    if discretisation == "bilinear":
+        return (delta * before + delta.square() / 2 * v) * slope, (lam * before + v) * slope
+    return delta * lam_bar * before + delta.square() * (slope * v), lam_bar * (lam * before + v)
 
 
 def _collect(d_initial: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Tensor | None) -> Tensor:
+    """The gradient of every initial state: that of the first step of its sequence."""
     if s0 is None:
         return d_initial.new_zeros(d_initial.shape[0], 0)
     if cu_seqlens is None:
-        return d_initial[:, -1 if reverse else 0].contiguous()
+        return d_initial[:, -1 if reverse else 0].clone()
     bounds = cu_seqlens.to(d_initial.device).long()
     return d_initial[0, bounds[1:] - 1 if reverse else bounds[:-1]].contiguous()
 

@@ -1,0 +1,50 @@
+"""torch.compile and torch.export of whole layers and models.
+
+They run in a process of their own, because the shape checks that the test suite installs would break the graphs.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+_SCRIPT = """
+import sys, torch, tides
+from tides import kernels
+
+torch.manual_seed(0)
+backend, task = sys.argv[1:]
+config = tides.TIDESConfig(input_size=2, hidden_size=5, state_size=4, rank=2, depth=2, projector_init="random")
+model = tides.SequenceClassifier(config, 3).double().eval()
+x, gaps = torch.randn(2, 9, 2).double(), torch.rand(2, 9).double()
+with kernels.use_backend(backend):
+    if task == "compile":
+        layer = model.backbone.blocks[0].ssm
+        u = torch.randn(2, 9, 5).double()
+        wanted, _ = layer(u, gaps)
+        gradients = torch.autograd.grad(wanted.square().sum(), list(layer.parameters()))
+        compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        found, _ = compiled(u, gaps)
+        others = torch.autograd.grad(found.square().sum(), list(layer.parameters()))
+        torch.testing.assert_close(found, wanted)
+        for ours, theirs in zip(others, gradients):
+            torch.testing.assert_close(ours, theirs)
+    else:
+        program = torch.export.export(model, (x, gaps))
+        names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+        assert any(name.startswith(f"tides.evolve_{backend}") for name in names), sorted(names)
+        torch.testing.assert_close(program.module()(x, gaps), model(x, gaps))
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["compile", "export"])
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_graphs_without_breaks(backend: str, task: str) -> None:
+    if backend == "cpu":
+        pytest.importorskip("numba", reason="extra `speed` is not installed")
+    outcome = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, backend, task], capture_output=True, text=True, check=False
+    )
+    assert outcome.stdout.strip().endswith("done"), outcome.stderr[-3000:]

@@ -1,0 +1,123 @@
+"""Custom operators under torch.library.opcheck and torch.func: fake tensors, autograd and vmap rules."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+
+import tides
+from tests.comparison import assert_close
+from tests.functional.layers import Case, random_layer
+from tests.kernels.backends import Target, running
+from tests.tolerances import IDENTITY
+from tides.errors import ShapeError
+from tides.kernels import selective_ssm
+
+BACKENDS = ["torch", "cpu"]
+
+
+def normal(*shape: int, complex: bool = False) -> Tensor:
+    return torch.randn(*shape, dtype=torch.complex128 if complex else torch.float64)
+
+
+def scan_samples() -> list[tuple[Any, ...]]:
+    a, b = 0.5 * normal(2, 7, 3, complex=True), normal(2, 7, 3, complex=True)
+    return [(a.requires_grad_(), b.requires_grad_(), reverse) for reverse in (False, True)]
+
+
+def evolve_samples() -> list[tuple[Any, ...]]:
+    b, l, p = 2, 7, 3
+    shared = (
+        -torch.rand(b, l, p).double(),
+        normal(b, 1, p),
+        torch.rand(b, l, 1).double(),
+        torch.rand(b, 1, p).double(),
+    )
+    drive, s0 = normal(b, l, p, complex=True), normal(b, p, complex=True)
+    leaves = [leaf.requires_grad_() for leaf in (*shared, drive, s0)]
+    packed = [leaf[:1].detach().requires_grad_() for leaf in leaves[:5]]
+    return [
+        (*leaves, None, "zoh", "following", False),
+        (*leaves, None, "bilinear", "preceding", True),
+        (*packed, None, torch.tensor([0, 3, 4, 7]), "zoh", "preceding", False),
+    ]
+
+
+def mix_samples(inwards: bool) -> list[tuple[Any, ...]]:
+    n, p, h, i = 11, 3, 4, 5
+    x = normal(1, n, h) if inwards else normal(1, n, p, 2)
+    leaves = [x, normal(1, n, i), normal(1, p, h, 2, i), normal(1, p)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    return [(*leaves, 1e-6), (*leaves[:3], None, 1e-6)]
+
+
+SAMPLES = {
+    "scan": scan_samples,
+    "evolve": evolve_samples,
+    "mix_in": lambda: mix_samples(True),
+    "mix_out": lambda: mix_samples(False),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_opcheck(kind: str, backend: str) -> None:
+    with running(Target(backend, "cpu")):
+        operator = getattr(torch.ops.tides, f"{kind}_{backend}").default
+        for sample in SAMPLES[kind]():
+            torch.library.opcheck(operator, sample)
+
+
+def small_model(seed: int, **options: Any) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    fields = {"input_size": 2, "hidden_size": 5, "state_size": 4, "rank": 2, "depth": 2, "projector_init": "random"}
+    return tides.SequenceClassifier(tides.TIDESConfig(**(fields | options)), 3).double()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rank": "full", "hold": "preceding", "bidirectional": True}, {"variant": "s5"}, {"norm": "layer"}],
+    ids=["tides", "full bidirectional", "s5", "layer norm"],
+)
+def test_stacked_models_equal_a_loop(backend: str, options: dict[str, Any]) -> None:
+    """A population of models as one batched call: outputs and gradients of every member."""
+    models = [small_model(seed, **options).eval() for seed in range(3)]
+    parameters, buffers = stack_module_state(models)
+    x, gaps = normal(2, 6, 2), torch.rand(2, 6).double()
+
+    def member(weights: dict[str, Tensor], constants: dict[str, Tensor]) -> Tensor:
+        return functional_call(models[0], (weights, constants), (x, gaps))
+
+    with running(Target(backend, "cpu")):
+        logits = vmap(member)(parameters, buffers)
+        found = torch.autograd.grad(logits.square().sum(), list(parameters.values()), allow_unused=True)
+        for index, model in enumerate(models):
+            alone = model(x, gaps)
+            assert_close(logits[index], alone, IDENTITY, f"logits of model {index}")
+            wanted = torch.autograd.grad(alone.square().sum(), list(model.parameters()), allow_unused=True)
+            for name, ours, theirs in zip(parameters, found, wanted, strict=True):
+                if theirs is not None and float(theirs.abs().max()) > 1e-12:
+                    assert_close(ours[index], theirs, IDENTITY, name)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_vmap_over_inputs(backend: str) -> None:
+    """One model mapped over a stack of batches equals a loop over them."""
+    model = small_model(0).eval()
+    x, gaps = normal(3, 2, 6, 2), torch.rand(3, 2, 6).double()
+    with running(Target(backend, "cpu")):
+        found = vmap(model)(x, gaps)
+        for row in range(3):
+            assert_close(found[row], model(x[row], gaps[row]), IDENTITY)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_packed_sequences_are_not_stacked(backend: str) -> None:
+    case = Case()
+    weights, bounds = random_layer(case), torch.tensor([0, 2, 5])
+    u, gaps = normal(3, 1, 5, 3), torch.rand(3, 1, 5).double()
+    with running(Target(backend, "cpu")), pytest.raises(ShapeError, match="cu_seqlens"):
+        vmap(lambda u, gaps: selective_ssm(u, gaps, weights, case.spec, cu_seqlens=bounds)[0])(u, gaps)
