@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tides.errors import DataError
 
-FirstGap = Literal["median"] | float
+FirstGap = Literal["median"] | float | Float[Tensor, ""]
 
 
 def gaps_from_times(
@@ -27,24 +27,32 @@ def gaps_from_times(
     """
     if not times.is_floating_point():
         times = times.double()
-    check_times(times, valid)
+    checked = values_can_be_checked(times)
+    if checked:
+        check_times(times, valid)
     inner = times.diff(dim=-1)
-    if valid is not None:
-        inner = torch.where(valid[..., 1:], inner, torch.zeros_like(inner))
     if start is not None:
         head = times[..., :1] - torch.as_tensor(start, dtype=times.dtype, device=times.device).unsqueeze(-1)
-        if bool((head < 0).any()):
+        if checked and bool((head < 0).any()):
             raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
-    elif first == "median":
+    elif isinstance(first, str):
         observed = inner if valid is None else inner[valid[..., 1:]]
         if observed.numel() == 0:
             raise DataError("first='median': no series has two observations, so there is no gap; pass a number")
-        head = torch.full_like(times[..., :1], observed.median().item())
+        head = observed.median().expand_as(times[..., :1])
     else:
-        if not first >= 0:
+        if (checked or not isinstance(first, Tensor)) and not first >= 0:
             raise DataError(f"first: found {first}, wanted 'median' or a number ≥ 0")
-        head = torch.full_like(times[..., :1], first)
-    return torch.cat([head, inner], dim=-1)
+        head = torch.as_tensor(first, dtype=times.dtype, device=times.device).expand_as(times[..., :1])
+    gaps = torch.cat([head, inner], dim=-1)
+    return gaps if valid is None else gaps.masked_fill(~valid, 0)
+
+
+def values_can_be_checked(x: Tensor) -> bool:
+    """False while tracing, under `torch.func` transforms and on accelerators, where looking at values costs a wait."""
+    if torch.compiler.is_compiling() or x.device.type != "cpu":
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def check_times(times: Tensor, valid: Tensor | None = None) -> None:

@@ -5,12 +5,13 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, NotStreamable, ShapeError
+from tides.errors import ConfigError, NotStreamable
+from tides.functional.gaps import values_can_be_checked
 from tides.functional.layout import last_rows
 from tides.functional.ssm import SSMState
 from tides.nn.block import Block, BlockTrace
 from tides.nn.calibration import Calibration
-from tides.nn.checks import check_gaps, check_observed, check_signal, check_valid, values_can_be_checked
+from tides.nn.checks import check_elapsed, check_gaps, check_observed, check_signal, check_state, check_valid
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import ResidualGLU
 from tides.nn.state import BackboneState
@@ -53,6 +54,7 @@ class Backbone(nn.Module):
         x, gaps, valid = self.prepare(x, gaps, observed=observed, query=query, valid=valid)
         if state is not None:
             self.require_causal("continue from a state")
+            check_state(state, x.shape[0], self.config.depth)
         encoded: Tensor = self.encoder(x)
         hidden = encoded
         states = []
@@ -70,8 +72,8 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, BackboneState]:
         """`forward` at length one: features (b, h) of one observation x_t (b, d), `gap_t` (b,) after the last."""
         self.require_causal("step")
-        if x_t.ndim != 2 or gap_t.shape != x_t.shape[:1]:
-            raise ShapeError(f"x_t, gap_t: found {tuple(x_t.shape)}, {tuple(gap_t.shape)}, wanted (b, d) and (b,)")
+        x_t = check_signal(x_t, self.config.input_size, self.calibration.shift, name="x_t", axes="(b, d)")
+        gap_t = check_elapsed(gap_t, tuple(x_t.shape[:1]), x_t, name="gap_t")
         y, state = self(
             x_t.unsqueeze(1),
             gap_t.unsqueeze(1),
@@ -83,7 +85,7 @@ class Backbone(nn.Module):
     def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
         """Time passes, nothing is observed: every layer's state evolves by `gap` (b,) with its pending pair."""
         self.require_causal("advance")
-        gap = self.calibration.scaled_gaps(gap.to(state.held.dtype))
+        gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         pairs = zip(self._typed_blocks(), state.blocks, strict=True)
         return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
 
@@ -120,7 +122,7 @@ class Backbone(nn.Module):
         if self.config.hold != "following":
             raise ConfigError("hold: reading out between observations needs hold='following'")
         self.require_causal("be read between observations")
-        gap = self.calibration.scaled_gaps(gap.to(state.held.dtype))
+        gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         hidden = state.held
         for index, block in enumerate(self._typed_blocks()):
             statistics = None if traces is None else traces[index].statistics
@@ -138,8 +140,9 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Checked and scaled inputs with all extra channels, scaled gaps, and the padding mask to use."""
         x = check_signal(x, self.config.input_size, self.calibration.shift)
-        gaps = check_gaps(gaps, x)
         valid = check_valid(valid, x)
+        padding = None if self.config.padding == "include" else valid
+        gaps = check_gaps(gaps, x, padding)
         x, observed = check_observed(observed, x, valid)
         x = self.calibration.scaled_values(x)
         if observed is not None:
@@ -153,7 +156,7 @@ class Backbone(nn.Module):
             channels.append(torch.zeros_like(x[..., :1]) if query is None else query.unsqueeze(-1).to(x.dtype))
         if self.config.variant == "mamba-s":
             channels.append(gaps.unsqueeze(-1))
-        return torch.cat(channels, dim=-1), gaps, None if self.config.padding == "include" else valid
+        return torch.cat(channels, dim=-1), gaps, padding
 
     def _check_mask_channels(self, observed: Tensor, valid: Tensor | None) -> None:
         if self.config.mask_channels != "auto" or not values_can_be_checked(observed):
@@ -168,7 +171,7 @@ class Backbone(nn.Module):
     def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
         """Store the training data's scales: gaps for the time scale, shift and scale for the channels."""
         self.calibration.fit_time(gaps)
-        if shift is not None and scale is not None:
+        if shift is not None or scale is not None:
             self.calibration.fit_values(shift, scale)
         return self
 

@@ -44,10 +44,9 @@ class Calibration(nn.Module):
             self.first_gap.copy_(positive.median())
 
     @torch.no_grad()
-    def fit_values(self, shift: Tensor, scale: Tensor) -> None:
+    def fit_values(self, shift: Tensor | None, scale: Tensor | None) -> None:
         """Set the channels' shift and scale, e.g. mean and standard deviation of observed training entries."""
-        if shift.shape != self.shift.shape or scale.shape != self.scale.shape or not bool((scale > 0).all()):
-            raise ConfigError(f"shift, scale: wanted {tuple(self.shift.shape)} numbers each, scales > 0")
+        shift, scale = check_scales(shift, scale, self.shift.numel())
         self.shift.copy_(shift)
         self.scale.copy_(scale)
 
@@ -64,7 +63,7 @@ class Calibration(nn.Module):
         """Gaps from times, in the times' precision, with the stored first-gap policy."""
         if self.first_policy == "start":
             return gaps_from_times(times, start=0.0, valid=valid)
-        return gaps_from_times(times, self.first_gap.item(), valid=valid)
+        return gaps_from_times(times, self.first_gap, valid=valid)
 
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
         # `model.float()` must not round the time scales: they are divided into float64 gaps.
@@ -73,3 +72,21 @@ class Calibration(nn.Module):
         for name, value in kept.items():
             setattr(self, name, value.to(self.shift.device))
         return self
+
+
+def check_scales(
+    shift: Tensor | None, scale: Tensor | None, channels: int, *, prefix: str = ""
+) -> tuple[Tensor, Tensor]:
+    """Both or neither, one finite number per channel, and scales that can be divided by."""
+    names = f"{prefix}shift, {prefix}scale"
+    if shift is None or scale is None or shift.shape != (channels,) or scale.shape != (channels,):
+        found = [None if x is None else tuple(x.shape) for x in (shift, scale)]
+        raise ConfigError(f"{names}: found shapes {found}, wanted ({channels},) for both, one number per channel")
+    usable = torch.isfinite(shift) & torch.isfinite(scale) & (scale > 0)
+    if not bool(usable.all()):
+        channel = int((~usable).nonzero()[0])
+        raise ConfigError(
+            f"{names}: found {shift[channel].item():g}, {scale[channel].item():g} for channel {channel}, "
+            "wanted finite numbers with scale > 0"
+        )
+    return shift, scale

@@ -5,10 +5,11 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, ShapeError
-from tides.functional.gaps import check_times
+from tides.errors import ConfigError, DataError, ShapeError
+from tides.functional.gaps import check_times, values_can_be_checked
 from tides.nn.backbone import Backbone, gather_states
-from tides.nn.checks import check_signal, check_valid, values_can_be_checked
+from tides.nn.calibration import check_scales
+from tides.nn.checks import check_count, check_observed, check_signal, check_valid
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState
 
@@ -32,6 +33,7 @@ class Forecaster(nn.Module):
             raise ConfigError(f"query_mode: found {query_mode!r}, wanted 'steps' or 'readout'")
         if query_mode == "readout" and (config.hold != "following" or config.bidirectional):
             raise ConfigError("query_mode: 'readout' needs hold='following' and bidirectional=False")
+        check_count(channels, "channels")
         if config.mask_channels == "auto":
             # A forecaster always sees partly observed rows: at least its own queries.
             config = config.replace(mask_channels=True)
@@ -53,12 +55,15 @@ class Forecaster(nn.Module):
     ) -> Tensor:
         """ŷ (b, q, c) at query_times (b, q) from values (b, l, d) observed at times (b, l).
 
-        Times are best float64: gaps are formed in their precision and then cast. `query_valid` (b, q) marks real
-        queries in a padded batch; the answers of the others are zero.
+        Times are best float64 (integers become that): gaps are formed in their precision and then cast.
+        `query_valid` (b, q) marks real queries in a padded batch; the answers of the others are zero.
         """
         values = check_signal(values, self.config.input_size, self.output_shift, name="values")
         valid = check_valid(valid, values)
+        values, observed = check_observed(observed, values, valid)
         self._check_times(values, times, query_times, valid, query_valid)
+        times = times if times.is_floating_point() else times.double()
+        query_times = query_times.to(times.dtype)
         ask = self._as_steps if self.query_mode == "steps" else self._as_readout
         answers = self._answer(ask(values, times, observed, query_times, valid, query_valid))
         return answers if query_valid is None else answers.masked_fill(~query_valid.unsqueeze(-1), 0)
@@ -77,7 +82,7 @@ class Forecaster(nn.Module):
         present = torch.ones(b, l, dtype=torch.bool, device=values.device) if valid is None else valid
         asked = torch.ones(b, q, dtype=torch.bool, device=values.device) if query_valid is None else query_valid
         real = torch.cat([present, asked], dim=1)
-        moments = torch.cat([times, query_times.to(times.dtype)], dim=1)
+        moments = torch.cat([times, query_times], dim=1)
         # Padding sorts behind everything else; a stable sort keeps observations before queries at equal times.
         order = moments.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)
         real, moments = real.gather(1, order), moments.gather(1, order)
@@ -88,7 +93,7 @@ class Forecaster(nn.Module):
         unseen = torch.zeros_like(seen[:, :1]).expand(b, q, -1)
         features: Tensor
         features, _ = self.backbone(
-            torch.cat([values.masked_fill(~seen, 0), blank], dim=1).gather(1, rows),
+            torch.cat([values, blank], dim=1).gather(1, rows),
             self.backbone.calibration.gaps(moments, real),
             observed=torch.cat([seen, unseen], dim=1).gather(1, rows),
             query=queries,
@@ -108,7 +113,6 @@ class Forecaster(nn.Module):
     ) -> Tensor:
         gaps = self.backbone.calibration.gaps(times, valid)
         encoded, traces = self.backbone.trace(values, gaps, observed=observed, valid=valid)
-        query_times = query_times.to(times.dtype)
         moments = times if valid is None else times.masked_fill(~valid, torch.inf)
         index = torch.searchsorted(moments.contiguous(), query_times.contiguous(), right=True) - 1
         since = times.gather(1, index.clamp_min(0))
@@ -134,7 +138,10 @@ class Forecaster(nn.Module):
 
     def peek(self, state: BackboneState, at: Tensor) -> Tensor:
         """Answers (b, q, c) at offsets `at` (b, q) after the state's last observation; the state is not changed."""
-        b, q = at.shape
+        b = state.held.shape[0]
+        if at.ndim != 2 or at.shape[0] != b:
+            raise ShapeError(f"at: found shape {tuple(at.shape)}, wanted (b, q) with b = {b}")
+        q = at.shape[1]
         if self.query_mode == "readout":
             wide = BackboneState(
                 tuple(type(layer)(*(part.unsqueeze(1).expand(b, q, -1) for part in layer)) for layer in state.blocks),
@@ -172,9 +179,8 @@ class Forecaster(nn.Module):
         self.backbone.calibrate(gaps, shift, scale)
         shift = shift if output_shift is None else output_shift
         scale = scale if output_scale is None else output_scale
-        if shift is not None and scale is not None:
-            if shift.numel() != self.channels or scale.numel() != self.channels:
-                raise ConfigError(f"output_shift, output_scale: wanted {self.channels} numbers, one per target channel")
+        if shift is not None or scale is not None:
+            shift, scale = check_scales(shift, scale, self.channels, prefix="output_")
             self.output_shift.copy_(shift)
             self.output_scale.copy_(scale)
         return self
@@ -191,10 +197,17 @@ class Forecaster(nn.Module):
             raise ShapeError(f"times: found shape {tuple(times.shape)}, wanted (b, l) = ({b}, {l})")
         if query_times.ndim != 2 or query_times.shape[0] != b or query_times.shape[1] == 0:
             raise ShapeError(f"query_times: found shape {tuple(query_times.shape)}, wanted (b, q) with b = {b}, q ≥ 1")
-        if query_valid is not None and query_valid.shape != query_times.shape:
-            raise ShapeError(f"query_valid: found {tuple(query_valid.shape)}, wanted {tuple(query_times.shape)}")
+        if query_valid is not None and (query_valid.shape != query_times.shape or query_valid.dtype != torch.bool):
+            raise ShapeError(
+                f"query_valid: found {query_valid.dtype} of shape {tuple(query_valid.shape)}, "
+                f"wanted bool (b, q) = {tuple(query_times.shape)}"
+            )
+        for name, x in (("times", times), ("query_times", query_times), ("query_valid", query_valid)):
+            if x is not None and x.device != values.device:
+                raise ShapeError(f"{name}: found device {x.device}, wanted {values.device}")
         if values_can_be_checked(times):
             check_times(times, valid)
             bad = ~torch.isfinite(query_times)
-            if bool((bad if query_valid is None else bad & query_valid).any()):
-                raise ShapeError("query_times: found NaN or infinity")
+            bad = bad if query_valid is None else bad & query_valid
+            if bool(bad.any()):
+                raise DataError(f"query_times: not finite at index {bad.nonzero()[0].tolist()}")

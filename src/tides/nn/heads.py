@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tides.errors import ShapeError
 from tides.nn.backbone import Backbone
-from tides.nn.checks import check_gaps
+from tides.nn.checks import check_count, check_gaps
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState, PooledState
 
@@ -19,8 +19,11 @@ class SequenceHead(nn.Module):
     which makes the answer independent of how densely a series was sampled.
     """
 
+    _outputs = "outputs"
+
     def __init__(self, config: TIDESConfig, outputs: int, *, static_size: int = 0) -> None:
         super().__init__()
+        check_count(outputs, self._outputs)
         self.config, self.static_size = config, static_size
         self.backbone = Backbone(config)
         self.head = nn.Linear(config.hidden_size + static_size, outputs)
@@ -39,16 +42,17 @@ class SequenceHead(nn.Module):
         if self.config.padding == "include":
             valid = None
         if self.config.pool == "last":
-            pooled = features[:, -1] if valid is None else _take_last(features, valid)
+            pooled = _take_last(features, valid)
         else:
             weight = torch.ones_like(features[..., 0])
             if self.config.pool == "time":
-                weight = check_gaps(gaps, features)
-            if valid is not None:
+                weight = check_gaps(gaps, features, valid)
+            elif valid is not None:
                 weight = weight * valid
-            # Gaps that are all zero carry no time; every step then counts the same.
-            weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, torch.ones_like(weight))
-            pooled = (features * weight.unsqueeze(-1)).sum(1) / weight.sum(1, keepdim=True)
+            total = weight.sum(1, keepdim=True)
+            pooled = (features * weight.unsqueeze(-1)).sum(1) / torch.where(total > 0, total, torch.ones_like(total))
+            # Gaps that are all zero carry no time; the newest step then speaks for the series, as it does in `step`.
+            pooled = torch.where(total > 0, pooled, _take_last(features, valid))
         return self._answer(pooled, static)
 
     def step(
@@ -87,15 +91,18 @@ class SequenceHead(nn.Module):
         return self
 
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
-        found = 0 if static is None else static.shape[-1]
-        if found != self.static_size:
-            raise ShapeError(f"static: found {found} covariates, wanted (b, {self.static_size})")
+        wanted = (pooled.shape[0], self.static_size)
+        if (static is None) != (self.static_size == 0) or (static is not None and tuple(static.shape) != wanted):
+            found = "none" if static is None else f"shape {tuple(static.shape)}"
+            raise ShapeError(f"static: found {found}, wanted {wanted} = (b, covariates)")
         answer: Tensor = self.head(pooled if static is None else torch.cat([pooled, static.to(pooled)], dim=-1))
         return answer
 
 
 class SequenceClassifier(SequenceHead):
     """Logits (b, classes) for every series."""
+
+    _outputs = "classes"
 
     def __init__(self, config: TIDESConfig, classes: int, *, static_size: int = 0) -> None:
         super().__init__(config, classes, static_size=static_size)
@@ -105,12 +112,16 @@ class SequenceClassifier(SequenceHead):
 class SequenceRegressor(SequenceHead):
     """Numbers (b, targets) for every series."""
 
+    _outputs = "targets"
+
     def __init__(self, config: TIDESConfig, targets: int = 1, *, static_size: int = 0) -> None:
         super().__init__(config, targets, static_size=static_size)
         self.targets = targets
 
 
-def _take_last(features: Tensor, valid: Tensor) -> Tensor:
+def _take_last(features: Tensor, valid: Tensor | None) -> Tensor:
+    if valid is None:
+        return features[:, -1]
     index = (valid.sum(-1) - 1).clamp_min(0)
     return features[torch.arange(features.shape[0], device=features.device), index]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.errors import DataError
-from tides.nn.checks import values_can_be_checked
+from tides.functional.gaps import values_can_be_checked
 
 
 class Statistics(NamedTuple):
