@@ -36,7 +36,7 @@ def assemble(
             codes.setdefault(name, []).append(column)
         times.append(clock.encode(block.time))
         if isinstance(block.cells, SparseCells):
-            entry_bounds.append(block.cells.bounds[:-1] + values.length)
+            entry_bounds.append(block.cells.bounds[:-1].astype(np.int64) + values.length)
             channels.append(block.cells.channel)
             values.append(block.cells.value)
         else:

@@ -67,28 +67,35 @@ def pivot(rows: Rows, n_channels: int, duplicates: Duplicates, names: Names, *, 
     new_step = new_series | _changes(time)
     first_row = np.flatnonzero(new_series)
     step_first = np.flatnonzero(new_step)
-    bounds = np.append(np.searchsorted(step_first, first_row), len(step_first)).astype(np.int64)
-    step: Ints = np.empty(len(key), np.int32 if len(key) < 2**31 else np.int64)
-    np.cumsum(new_step, out=step)
-    step -= 1
+    steps = len(step_first)
+    bounds = np.append(np.searchsorted(step_first, first_row), steps).astype(np.int64)
     series_keys, step_times = key[first_row], time[step_first]
-    del key, time, new_series, new_step  # large, and not needed where the entries are laid out
-    sorted_rows = _Sorted(rows, order, first_row)
+    del key, time, new_series, step_first  # large, and not needed where the entries are laid out
+    sorted_rows = _Sorted(rows, order, first_row, new_step)
     codes = {name: _one_per_series(name, sorted_rows, names) for name in rows.codes}
     if rows.channel is None:
-        cells: DenseCells | SparseCells = _wide_cells(sorted_rows, step, len(step_first), duplicates, names)
+        cells: DenseCells | SparseCells = _wide_cells(sorted_rows, steps, duplicates, names)
     else:
-        cells = _long_cells(sorted_rows, step, len(step_first), n_channels, duplicates, names, sparse)
+        cells = _long_cells(sorted_rows, steps, n_channels, duplicates, names, sparse)
     return Block(series_keys, bounds, step_times, cells, codes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """Rows together with their order; `first_row` is the sorted position of each series' first row."""
+    """Rows together with their order; `first_row` is the sorted position of each series' first row, and
+    `new_step` says at which sorted positions a step begins."""
 
     rows: Rows
     order: Ints | None
     first_row: Ints
+    new_step: NDArray[np.bool_]
+
+    def steps(self) -> Ints:
+        """The step of each row, in sorted order."""
+        step: Ints = np.empty(len(self.new_step), np.int32 if len(self.new_step) < 2**31 else np.int64)
+        np.cumsum(self.new_step, out=step)
+        step -= 1
+        return step
 
     def number(self, position: int) -> int:
         """The table row that stands at a sorted position."""
@@ -144,11 +151,11 @@ def _duplicate_error(rows: _Sorted, one: int, other: int, channel: int, names: N
 
 
 def _long_cells(
-    rows: _Sorted, step: Ints, steps: int, channels: int, duplicates: Duplicates, names: Names, sparse: bool | None
+    rows: _Sorted, steps: int, channels: int, duplicates: Duplicates, names: Names, sparse: bool | None
 ) -> DenseCells | SparseCells:
     assert rows.rows.channel is not None
     value = _take(rows.rows.values[0], rows.order)
-    cell = step * np.int64(channels)
+    cell = rows.steps() * np.int64(channels)
     cell += _take(rows.rows.channel, rows.order)
     kept: Ints | None = None
     if np.isnan(value).any():
@@ -174,13 +181,15 @@ def _long_cells(
         return DenseCells(values.reshape(steps, channels))
     channel = (cell % channels).astype(np.int32)
     cell //= channels  # from here on the step of each entry
-    bounds = np.zeros(steps + 1, np.int64)
-    np.cumsum(np.bincount(cell, minlength=steps), out=bounds[1:])
+    counts = np.bincount(cell, minlength=steps)
+    del cell
+    bounds = np.zeros(steps + 1, np.int32 if len(value) < 2**31 else np.int64)
+    np.cumsum(counts, out=bounds[1:])
     return SparseCells(bounds, channel, value, channels)
 
 
-def _wide_cells(rows: _Sorted, step: Ints, steps: int, duplicates: Duplicates, names: Names) -> DenseCells:
-    columns = rows.rows.values
+def _wide_cells(rows: _Sorted, steps: int, duplicates: Duplicates, names: Names) -> DenseCells:
+    columns, step = rows.rows.values, rows.steps()
     dtype = np.result_type(*columns) if columns else np.float64
     values = np.full((steps, len(columns)), np.nan, dtype)
     distinct = steps == len(step)

@@ -82,12 +82,13 @@ def _pandas(frame: Any) -> Table:
 
 def _pandas_column(series: Any, name: str) -> Any:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
 
     # Plain numbers are shared, not copied; NaN stays NaN instead of becoming a null with a bitmap.
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub" and series.dtype != np.float16:
         return pa.array(series.to_numpy(), from_pandas=False)
-    if series.dtype == object:
+    if series.dtype == object and pd.api.types.infer_dtype(series) not in ("string", "integer", "floating"):
         _refuse_mixed_clocks(series, name)
     try:
         return pa.array(series, from_pandas=True)
@@ -99,6 +100,7 @@ def _pandas_column(series: Any, name: str) -> Any:
 
 
 def _refuse_mixed_clocks(series: Any, name: str) -> None:
+    """Arrow would read a naive time among zoned ones as if it had a zone."""
     zoned: bool | None = None
     for row, value in enumerate(series):
         if not hasattr(value, "tzinfo") or value != value:

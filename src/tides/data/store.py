@@ -116,7 +116,7 @@ class DenseCells:
 class SparseCells:
     """Only the observed entries, step by step: entries of step i are `bounds[i]:bounds[i+1]`."""
 
-    bounds: NDArray[np.int64]
+    bounds: NDArray[np.integer[Any]]
     channel: NDArray[np.integer[Any]]
     value: NDArray[np.floating[Any]]
     n_channels: int
