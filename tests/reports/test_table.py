@@ -14,5 +14,5 @@ def test_csv_keeps_one_line_per_row() -> None:
     assert TABLE.to_csv() == "model,Δ=1\na<b,1.5 [1–2]\nlonger,20\n"
 
 
-def test_text_aligns_numbers_to_the_right() -> None:
-    assert TABLE.to_text() == "model         Δ=1\na<b     1.5 [1–2]\nlonger         20"
+def test_text_aligns_numbers_and_puts_notes_below() -> None:
+    assert TABLE.to_text().splitlines() == ["model     Δ=1", "a<b       1.5", "        [1–2]", "longer     20"]

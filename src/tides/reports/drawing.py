@@ -25,8 +25,6 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
 }
 
 

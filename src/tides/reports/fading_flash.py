@@ -74,7 +74,7 @@ def report(folder: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
         (out / f"{name}-errors.csv").write_text(table.to_csv(), encoding="utf-8")
         (out / f"{name}-seeds.csv").write_text(seed_table(comparison).to_csv(), encoding="utf-8")
         parts += _section(comparison, table, out, pictures)
-        summary.append(f"Relative error in % by test gap, variant {name}: median over seeds\n{table.to_text()}")
+        summary.append(f"Variant {name}. {table.caption}\n\n{table.to_text()}")
     if quick:
         parts.append(paragraph(f"{quick} records made by `--quick` are not shown."))
     path = out / "index.html"
@@ -117,10 +117,10 @@ def error_table(comparison: Comparison) -> Table:
             if len(column) > 1:
                 cell += f"\n[{_number(column.min())}–{_number(column.max())}]"
             if (model, gap) in expected:
-                cell += f"\nexpected {expected[model, gap]}"
+                cell += f"\nexp. {expected[model, gap]}"
             row.append(cell)
         rows.append(row)
-    return Table(columns, rows, "Relative error in %: median over seeds, [smallest–largest], expected value.")
+    return Table(columns, rows, "Relative error in % by test gap: median over seeds, [smallest–largest], exp. = expected value.")
 
 
 def seed_table(comparison: Comparison) -> Table:

@@ -30,14 +30,15 @@ class Table:
         return text.getvalue()
 
     def to_text(self) -> str:
-        """Aligned columns for a terminal."""
-        cells = [self.columns, *([cell.replace("\n", " ") for cell in row] for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        """Aligned columns for a terminal; a cell's notes stand below its value."""
+        cells = [[[title] for title in self.columns], *([cell.split("\n") for cell in row] for row in self.rows)]
+        widths = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         lines = []
         for row in cells:
-            first = row[0].ljust(widths[0])
-            rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-            lines.append("  ".join([first, *rest]).rstrip())
+            for depth in range(max(map(len, row))):
+                words = [cell[depth] if depth < len(cell) else "" for cell in row]
+                rest = (word.rjust(width) for word, width in zip(words[1:], widths[1:], strict=True))
+                lines.append("  ".join([words[0].ljust(widths[0]), *rest]).rstrip())
         return "\n".join(lines)
 
 
