@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args, get_type_hints
@@ -120,8 +121,14 @@ class TIDESConfig:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
 
     def replace(self, **fields: Any) -> Self:
-        """A copy with some fields changed, checked again."""
-        return type(self)(**{**vars(self), **fields})
+        """A copy with some fields changed, checked again; what `compat` had resolved is resolved anew."""
+        resolved = _pinned(self.compat, self.variant)
+        kept = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in resolved and getattr(self, field.name) != field.default
+        }
+        return type(self)(**{**kept, **fields})
 
     @property
     def selective_decay(self) -> bool:
@@ -150,6 +157,13 @@ class TIDESConfig:
         )
 
 
+def _pinned(compat: Any, variant: Any) -> dict[str, Any]:
+    """The fields that `compat` resolves, with their values."""
+    if compat != "release":
+        return {}
+    return _RELEASE | (_RELEASE_MAMBA_S if variant == "mamba-s" else {})
+
+
 def _resolving(initialise: Any) -> Any:
     """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
 
@@ -162,13 +176,11 @@ def _resolving(initialise: Any) -> Any:
                 raise ConfigError(f"{name}: unknown field of TIDESConfig{hint}")
         if "input_size" not in fields:
             raise ConfigError("input_size: missing; it is the number of data channels")
-        if fields.get("compat") == "release":
-            pinned = _RELEASE | (_RELEASE_MAMBA_S if fields.get("variant") == "mamba-s" else {})
-            for name, value in pinned.items():
-                if name in fields and fields[name] != value:
-                    raise ConfigError(f"{name}: found {fields[name]!r}, but compat='release' means {value!r}")
-            fields = fields | pinned
-        initialise(self, **fields)
+        pinned = _pinned(fields.get("compat"), fields.get("variant"))
+        for name, value in pinned.items():
+            if name in fields and fields[name] != value:
+                raise ConfigError(f"{name}: found {fields[name]!r}, but compat='release' means {value!r}")
+        initialise(self, **(fields | pinned))
 
     return __init__
 
@@ -207,18 +219,20 @@ def _accepts(value: Any, hint: Any) -> bool:
         return any(_accepts(value, part) for part in get_args(hint))
     if hint is bool:
         return isinstance(value, bool)
-    return isinstance(value, hint) and not isinstance(value, bool)
+    return isinstance(value, hint) and not isinstance(value, bool) and (hint is not float or math.isfinite(value))
 
 
 def _accepts_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _describe(hint: Any) -> str:
     if getattr(hint, "__origin__", None) is Literal:
         return " or ".join(map(repr, get_args(hint)))
     if getattr(hint, "__origin__", None) is tuple:
-        return "a pair of numbers"
+        return "a pair of finite numbers"
+    if hint is float:
+        return "a finite number"
     if get_args(hint):
         return " or ".join(_describe(part) for part in get_args(hint))
     return "None" if hint is type(None) else str(hint.__name__)
