@@ -188,7 +188,9 @@ class Backbone(nn.Module):
         modes = config.state_size // 2 if config.conjugate else config.state_size
         directions = 2 if config.bidirectional else 1
         unused = modes * (int(config.selective_decay) + int(config.variant == "tides-full"))
-        unused += 2 * modes * config.hidden_size * (1 + directions) if config.selective_mixes else 0
+        if config.selective_mixes and config.rank != "diag":
+            # A diagonal head modulates the static B and C, so there they are alive.
+            unused += 2 * modes * config.hidden_size * (1 + directions)
         return count + config.depth * unused
 
     def _typed_blocks(self) -> list[Block]:

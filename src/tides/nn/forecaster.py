@@ -185,6 +185,11 @@ class Forecaster(nn.Module):
             self.output_scale.copy_(scale)
         return self
 
+    def count_parameters(self, *, release_equivalent: bool = False) -> int:
+        """See `Backbone.count_parameters`."""
+        head = sum(parameter.numel() for parameter in self.head.parameters())
+        return head + self.backbone.count_parameters(release_equivalent=release_equivalent)
+
     def _answer(self, features: Tensor) -> Tensor:
         answer: Tensor = self.head(features) * self.output_scale + self.output_shift
         return answer

@@ -90,6 +90,11 @@ class SequenceHead(nn.Module):
         self.backbone.calibrate(gaps, shift, scale)
         return self
 
+    def count_parameters(self, *, release_equivalent: bool = False) -> int:
+        """See `Backbone.count_parameters`."""
+        head = sum(parameter.numel() for parameter in self.head.parameters())
+        return head + self.backbone.count_parameters(release_equivalent=release_equivalent)
+
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
         wanted = (pooled.shape[0], self.static_size)
         if (static is None) != (self.static_size == 0) or (static is not None and tuple(static.shape) != wanted):
