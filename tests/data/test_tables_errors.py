@@ -107,6 +107,15 @@ def test_what_is_not_a_table(tmp_path: Path) -> None:
             from_wide(tmp_path / name, id="i", time="t")
 
 
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no .parquet file"):
+        from_wide(tmp_path, id="i", time="t")
+    pd.DataFrame({"i": [1], "t": [0], "x": [0.0]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"i": [1], "t": [1]}).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b.parquet: column 'x' is missing; a.parquet has it"):
+        from_wide(tmp_path, id="i", time="t")
+
+
 def test_two_columns_of_one_name() -> None:
     frame = pd.DataFrame([[1, 0, 1.0, 2.0]], columns=["i", "t", "x", "x"])
     with pytest.raises(DataError, match="two columns are called 'x'"):
