@@ -1,0 +1,29 @@
+"""The `triton` backend: fused GPU kernels in float32. The only place that imports triton."""
+
+import os
+
+import torch
+from torch import Tensor
+
+from tides.functional.mixes import LowRankMix
+from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
+from tides.kernels.triton.evolve import evolve, scan
+from tides.kernels.triton.mixes import WIDEST, mix_in, mix_out
+
+OPS = SSMOps(mix_in, mix_out, evolve)
+
+
+def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
+    """Why this backend cannot run the call, or None."""
+    if u.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the data is on {u.device}, and its kernels run on CUDA devices"
+    if u.dtype not in (torch.float32, torch.complex64):
+        return f"its kernels compute in float32, and the data is {u.dtype}"
+    mixes = () if weights is None else (weights.drive, weights.readout)
+    for mix in mixes:
+        if isinstance(mix, LowRankMix) and max(2 * mix.up.shape[0], *mix.up.shape[1:]) > WIDEST:
+            return f"a projector is wider than {WIDEST} (state 2P, hidden size or rank), where matrix products win"
+    return None
+
+
+__all__ = ["OPS", "obstacle", "scan"]

@@ -1,0 +1,105 @@
+"""Elementary functions inside kernels: accurate in float32 for every argument, and free of library calls.
+
+sin and cos reduce their argument in float64 (|Im λ| δ reaches thousands of radians), expm1 and φ₁ are Taylor
+polynomials near zero, where the textbook forms cancel.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sincos(x):
+    """(sin x, cos x); the quadrant is found in float64, polynomials serve |r| ≤ π/4."""
+    wide = x.to(tl.float64)
+    turns = tl.floor(wide * 0.6366197723675814 + 0.5)
+    r = ((wide - turns * 1.5707963267948966) - turns * 6.123233995736766e-17).to(tl.float32)
+    # Arguments beyond float64's resolution of a radian have no phase left; they must only stay finite.
+    r = tl.minimum(tl.maximum(r, -1.0), 1.0)
+    r2 = r * r
+    sine = r + r * r2 * (-1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6)))
+    cosine = 1.0 + r2 * (-0.5 + r2 * (4.1666667e-2 + r2 * (-1.3888889e-3 + r2 * (2.4801587e-5 - r2 * 2.7557319e-7))))
+    quadrant = (turns - 4.0 * tl.floor(turns * 0.25)).to(tl.int32)
+    odd = (quadrant % 2) == 1
+    s = tl.where(odd, cosine, sine)
+    c = tl.where(odd, sine, cosine)
+    return tl.where(quadrant >= 2, -s, s), tl.where((quadrant == 1) | (quadrant == 2), -c, c)
+
+
+@triton.jit
+def expm1_real(x):
+    """e^x − 1."""
+    series = x * (
+        1.0
+        + x
+        * (0.5 + x * (1.6666667e-1 + x * (4.1666667e-2 + x * (8.3333333e-3 + x * (1.3888889e-3 + x * 1.9841270e-4)))))
+    )
+    return tl.where(tl.abs(x) < 0.3, series, tl.exp(x) - 1.0)
+
+
+@triton.jit
+def expm1_complex(zr, zi):
+    """e^z − 1 = expm1(a)(1 − 2σ²) − 2σ² + i e^a 2σ cos(b/2), σ = sin(b/2)."""
+    growth = expm1_real(zr)
+    s, c = sincos(zi * 0.5)
+    versine = 2.0 * s * s
+    return growth * (1.0 - versine) - versine, (growth + 1.0) * (2.0 * s * c)
+
+
+@triton.jit
+def multiply(ar, ai, br, bi):
+    return ar * br - ai * bi, ar * bi + ai * br
+
+
+@triton.jit
+def phi1(zr, zi, er, ei):
+    """φ₁(z) = (e^z − 1)/z, given e^z − 1."""
+    square = zr * zr + zi * zi
+    small = square < 0.25
+    nr = tl.where(small, zr, 0.0)
+    ni = tl.where(small, zi, 0.0)
+    pr = nr * 0.0 + 2.0876757e-9
+    pi = ni * 0.0
+    pr, pi = multiply(pr, pi, nr, ni)
+    pr, pi = multiply(pr + 2.5052108e-8, pi, nr, ni)
+    pr, pi = multiply(pr + 2.7557319e-7, pi, nr, ni)
+    pr, pi = multiply(pr + 2.7557319e-6, pi, nr, ni)
+    pr, pi = multiply(pr + 2.4801587e-5, pi, nr, ni)
+    pr, pi = multiply(pr + 1.9841270e-4, pi, nr, ni)
+    pr, pi = multiply(pr + 1.3888889e-3, pi, nr, ni)
+    pr, pi = multiply(pr + 8.3333333e-3, pi, nr, ni)
+    pr, pi = multiply(pr + 4.1666667e-2, pi, nr, ni)
+    pr, pi = multiply(pr + 1.6666667e-1, pi, nr, ni)
+    pr, pi = multiply(pr + 0.5, pi, nr, ni)
+    inverse = 1.0 / tl.where(small, 1.0, square)
+    fr = (er * zr + ei * zi) * inverse
+    fi = (ei * zr - er * zi) * inverse
+    return tl.where(small, pr + 1.0, fr), tl.where(small, pi, fi)
+
+
+@triton.jit
+def phi1_slope(zr, zi, er, ei, pr, pi):
+    """φ₁'(z) = (e^z − φ₁)/z, given e^z − 1 and φ₁."""
+    square = zr * zr + zi * zi
+    small = square < 0.25
+    nr = tl.where(small, zr, 0.0)
+    ni = tl.where(small, zi, 0.0)
+    # Σ (n+1) zⁿ/(n+2)!
+    qr = nr * 0.0 + 2.2964432e-8
+    qi = ni * 0.0
+    qr, qi = multiply(qr, qi, nr, ni)
+    qr, qi = multiply(qr + 2.5052108e-7, qi, nr, ni)
+    qr, qi = multiply(qr + 2.4801587e-6, qi, nr, ni)
+    qr, qi = multiply(qr + 2.2045855e-5, qi, nr, ni)
+    qr, qi = multiply(qr + 1.7361111e-4, qi, nr, ni)
+    qr, qi = multiply(qr + 1.1904762e-3, qi, nr, ni)
+    qr, qi = multiply(qr + 6.9444444e-3, qi, nr, ni)
+    qr, qi = multiply(qr + 3.3333333e-2, qi, nr, ni)
+    qr, qi = multiply(qr + 1.25e-1, qi, nr, ni)
+    qr, qi = multiply(qr + 3.3333333e-1, qi, nr, ni)
+    inverse = 1.0 / tl.where(small, 1.0, square)
+    dr = er + 1.0 - pr
+    di = ei - pi
+    fr = (dr * zr + di * zi) * inverse
+    fi = (di * zr - dr * zi) * inverse
+    return tl.where(small, qr + 0.5, fr), tl.where(small, qi, fi)

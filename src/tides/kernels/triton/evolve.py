@@ -1,0 +1,261 @@
+"""`evolve` and `scan` on the GPU: launches of the three-phase kernels, registered as torch operators."""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from tides.functional.discretise import Discretisation
+from tides.functional.evolve import Hold
+from tides.kernels.batching import merge_leading_axis
+from tides.kernels.triton.evolve_kernels import (
+    BILINEAR,
+    DIRAC,
+    GIVEN,
+    ZOH,
+    adjoint_kernel,
+    carry_kernel,
+    forward_kernel,
+)
+
+_METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
+# A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
+_TILE = 2048
+_CARRY_CHUNKS = 64
+
+
+def evolve(
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None = None,
+    *,
+    discretisation: Discretisation = "zoh",
+    hold: Hold = "following",
+    reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Tensor:
+    """`functional.evolve`."""
+    b, _, p = drive.shape
+    frequency = frequency.expand(b, 1, p) if frequency.ndim == 1 else frequency
+    s: Tensor = evolve_op(
+        decay, frequency, gaps, scale.expand(b, 1, p), drive, s0, cu_seqlens, discretisation, hold, reverse
+    )
+    return s
+
+
+class _Plan:
+    """Sizes, flags and buffers shared by the forward and the backward launches of one call."""
+
+    def __init__(
+        self,
+        decay: Tensor,
+        frequency: Tensor,
+        gaps: Tensor,
+        drive: Tensor,
+        s0: Tensor | None,
+        cu_seqlens: Tensor | None,
+        method: int,
+        hold: str,
+        reverse: bool,
+    ) -> None:
+        self.rows, self.steps, self.modes = drive.shape
+        self.block = min(triton.next_power_of_2(self.modes), 128)
+        self.tile = max(16, _TILE // self.block)
+        self.chunks = triton.cdiv(self.steps, self.tile)
+        self.mode_blocks = triton.cdiv(self.modes, self.block)
+        self.grid = (self.rows * self.chunks, self.mode_blocks)
+        self.device = drive.device
+        self.begin, self.owner = _boundaries(cu_seqlens, self.steps, reverse, drive.device)
+        self.flags: dict[str, Any] = {
+            "STATIC_DECAY": method != GIVEN and decay.shape[1] == 1 and self.steps != 1,
+            "STATIC_FREQUENCY": method != GIVEN and frequency.shape[1] == 1 and self.steps != 1,
+            "MODE_GAPS": method != GIVEN and gaps.shape[2] != 1,
+            "METHOD": method,
+            "FOLLOWING": hold == "following",
+            "REVERSE": reverse,
+            "PACKED": cu_seqlens is not None,
+            "HAS_S0": s0 is not None,
+            "T": self.tile,
+            "BP": self.block,
+        }
+
+    def run(self, kernel: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+        """Summaries and carries where there is more than one chunk, then the results."""
+        sizes = (self.steps, self.modes, self.chunks)
+        carry = summary = outputs[0]
+        if self.chunks > 1:
+            summary = torch.empty(self.rows, self.chunks, self.modes, 4, device=self.device)
+            carry = torch.empty(self.rows, self.chunks, self.modes, 2, device=self.device)
+            kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=True, HAS_CARRY=False)
+            n = min(_CARRY_CHUNKS, triton.next_power_of_2(self.chunks))
+            carry_kernel[(self.rows, self.mode_blocks)](summary, carry, self.modes, self.chunks, N=n, BP=self.block)
+        has_carry = self.chunks > 1
+        kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=False, HAS_CARRY=has_carry)
+
+
+def _boundaries(
+    cu_seqlens: Tensor | None, steps: int, reverse: bool, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Flags of the steps that begin a sequence, and the sequence that owns each step."""
+    if cu_seqlens is None:
+        return None, None
+    bounds = cu_seqlens.to(device).long()
+    begin = torch.zeros(steps, dtype=torch.int32, device=device)
+    begin[bounds[1:] - 1 if reverse else bounds[:-1]] = 1
+    owner = torch.searchsorted(bounds[1:].contiguous(), torch.arange(steps, device=device), right=True)
+    return begin, owner.int()
+
+
+def _planes(x: Tensor) -> Tensor:
+    return torch.view_as_real(x.resolve_conj()).contiguous()
+
+
+def _inputs(
+    plan: _Plan, decay: Tensor, frequency: Tensor, gaps: Tensor, scale: Tensor, drive: Tensor, s0: Tensor | None
+) -> tuple[Tensor, ...]:
+    planes = _planes(drive)
+    # Pointers that a kernel's flags make it ignore still have to point somewhere.
+    begin = planes if plan.begin is None else plan.begin
+    owner = planes if plan.owner is None else plan.owner
+    start = planes if s0 is None else _planes(s0)
+    reals = (decay.contiguous(), frequency.contiguous(), gaps.contiguous(), scale.contiguous())
+    return (*reals, planes, begin, start, owner)
+
+
+@torch.library.custom_op("tides::evolve_triton", mutates_args=())
+def evolve_op(
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+) -> Tensor:
+    plan = _Plan(decay, frequency, gaps, drive, s0, cu_seqlens, _METHODS[discretisation], hold, reverse)
+    out = torch.empty(*drive.shape, 2, device=drive.device)
+    plan.run(forward_kernel, _inputs(plan, decay, frequency, gaps, scale, drive, s0), (out,))
+    return torch.view_as_complex(out)
+
+
+@torch.library.custom_op("tides::evolve_triton_backward", mutates_args=())
+def evolve_backward(
+    gradient: Tensor,
+    s: Tensor,
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of decay, frequency, gaps, scale, drive and s0."""
+    plan = _Plan(decay, frequency, gaps, drive, s0, cu_seqlens, _METHODS[discretisation], hold, reverse)
+    device, flags = drive.device, plan.flags
+    per_chunk = (plan.rows, plan.chunks, plan.modes)
+    d_decay = torch.empty(per_chunk if flags["STATIC_DECAY"] else decay.shape, device=device)
+    d_frequency = torch.empty(per_chunk if flags["STATIC_FREQUENCY"] else frequency.shape, device=device)
+    gap_width = plan.modes if flags["MODE_GAPS"] else plan.mode_blocks
+    d_gaps = torch.empty(plan.rows, plan.steps, gap_width, device=device)
+    d_scale = torch.empty(per_chunk, device=device)
+    d_drive = torch.empty(*drive.shape, 2, device=device)
+    d_s0 = torch.zeros(*(drive.shape[0], 0) if s0 is None else s0.shape, 2, device=device)
+    inputs = _inputs(plan, decay, frequency, gaps, scale, drive, s0)
+    outputs = (_planes(gradient), _planes(s), d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0)
+    plan.run(adjoint_kernel, inputs, outputs)
+    return (
+        d_decay.sum(1, keepdim=True) if flags["STATIC_DECAY"] else d_decay,
+        d_frequency.sum(1, keepdim=True) if flags["STATIC_FREQUENCY"] else d_frequency,
+        d_gaps if d_gaps.shape == gaps.shape else d_gaps.sum(2, keepdim=True),
+        d_scale.sum(1, keepdim=True),
+        torch.view_as_complex(d_drive),
+        torch.view_as_complex(d_s0) if s0 is not None else torch.zeros_like(drive[:, 0, :0]),
+    )
+
+
+@torch.library.custom_op("tides::scan_triton", mutates_args=())
+def scan(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
+    """s_k = a_k s_{k−1} + b_k from zero, real or complex, (b, l, p)."""
+    wide_a, wide_b = a.to(torch.complex64), b.to(torch.complex64)
+    plan = _Plan(wide_a, wide_a, wide_a, wide_b, None, None, GIVEN, "preceding", reverse)
+    out = torch.empty(*b.shape, 2, device=b.device)
+    planes = _planes(wide_b)
+    plan.run(forward_kernel, (_planes(wide_a), *[planes] * 7), (out,))
+    s = torch.view_as_complex(out)
+    return s if b.is_complex() else s.real.contiguous()
+
+
+@torch.library.custom_op("tides::scan_triton_backward", mutates_args=())
+def scan_backward(gradient: Tensor, s: Tensor, a: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Gradients of a and b."""
+    wide_a, wide_s, wide_g = (x.to(torch.complex64) for x in (a, s, gradient))
+    plan = _Plan(wide_a, wide_a, wide_a, wide_s, None, None, GIVEN, "preceding", reverse)
+    planes = _planes(wide_s)
+    da, db = torch.empty_like(planes), torch.empty_like(planes)
+    outputs = (_planes(wide_g), planes, da, da, da, da, db, db)
+    plan.run(adjoint_kernel, (_planes(wide_a), *[planes] * 7), outputs)
+    complex_da, complex_db = torch.view_as_complex(da), torch.view_as_complex(db)
+    return (
+        complex_da if a.is_complex() else complex_da.real.contiguous(),
+        complex_db if s.is_complex() else complex_db.real.contiguous(),
+    )
+
+
+@evolve_op.register_fake
+def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
+    return torch.empty_like(drive, memory_format=torch.contiguous_format)
+
+
+@evolve_backward.register_fake
+def _(gradient, s, decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
+    leaves = (decay, frequency, gaps, scale, drive)
+    ds0 = drive.new_empty(drive.shape[0], 0) if s0 is None else torch.empty_like(s0)
+    return (*(torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves), ds0)
+
+
+@scan.register_fake
+def _(a, b, reverse):  # type: ignore[no-untyped-def]
+    return torch.empty_like(b, memory_format=torch.contiguous_format)
+
+
+@scan_backward.register_fake
+def _(gradient, s, a, reverse):  # type: ignore[no-untyped-def]
+    return torch.empty_like(a), torch.empty_like(s)
+
+
+def _setup_evolve(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
+    ctx.save_for_backward(output, *tensors)
+
+
+def _evolve_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    s, *tensors = ctx.saved_tensors
+    grads = evolve_backward(gradient, s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)
+    return (*grads[:5], None if tensors[5] is None else grads[5], None, None, None, None)
+
+
+def _setup_scan(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, _, ctx.reverse = inputs
+    ctx.save_for_backward(a, output)
+
+
+def _scan_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    a, s = ctx.saved_tensors
+    return (*scan_backward(gradient, s, a, ctx.reverse), None)
+
+
+evolve_op.register_autograd(_evolve_gradients, setup_context=_setup_evolve)
+scan.register_autograd(_scan_gradients, setup_context=_setup_scan)
+for _op in (evolve_op, evolve_backward, scan, scan_backward):
+    torch.library.register_vmap(_op, merge_leading_axis(_op))

@@ -1,0 +1,157 @@
+"""`mix_in` and `mix_out` on the GPU, registered as torch operators."""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from tides import functional as tf
+from tides.functional.mixes import LowRankMix, Mix, mix_factors
+from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
+
+# Tiles of a program must fit its registers.
+WIDEST = 64
+_ROWS = 64
+_SPLITS = 264
+
+
+def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
+    """`functional.mix_in`; heads without a code are plain matrix products already."""
+    if not isinstance(mix, LowRankMix):
+        return tf.mix_in(u, mix, eps)
+    drive: Tensor = mix_op(u.reshape(-1, u.shape[-1]), _code(u, mix), mix_factors(mix), mix.norm, eps, False)
+    return torch.view_as_complex(drive.view(*u.shape[:-1], -1, 2))
+
+
+def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
+    """`functional.mix_out`."""
+    if not isinstance(mix, LowRankMix):
+        return tf.mix_out(s, u, mix, eps)
+    planes = torch.view_as_real(s.resolve_conj()).reshape(-1, 2 * s.shape[-1])
+    y: Tensor = mix_op(planes, _code(u, mix), mix_factors(mix), mix.norm, eps, True)
+    return y.view(u.shape)
+
+
+def _code(u: Tensor, mix: LowRankMix) -> Tensor:
+    """z (steps, r); the kernels append the constant 1."""
+    rows = u.reshape(-1, u.shape[-1])
+    return rows if mix.down is None else torch.nn.functional.linear(rows, mix.down, mix.down_bias)
+
+
+class _Plan:
+    """Padded weights, sizes and flags shared by the launches of one call."""
+
+    def __init__(self, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, output: bool) -> None:
+        p, h, _, i = factors.shape
+        self.device = factors.device
+        self.rows, self.width, self.outer = code.shape[0], h, 2 * p
+        hb, ob, ib = (max(16, triton.next_power_of_2(size)) for size in (h, 2 * p, i))
+        self.sizes = (self.rows, i - 1, h, 2 * p)
+        exact = torch.get_float32_matmul_precision() == "highest"
+        self.flags: dict[str, Any] = {
+            "I": i,
+            "IB": ib,
+            "HB": hb,
+            "OB": ob,
+            "BM": _ROWS,
+            "NORM": norm is not None,
+            "OUTPUT": output,
+            # Three TF32 products keep float32 accuracy; one is faster and an explicit choice of the user.
+            "PRECISION": "tf32x3" if exact else "tf32",
+        }
+        weighted = factors if norm is None else factors * norm[:, None, None, None]
+        kernel = weighted.permute(3, 1, 0, 2).reshape(i, h, 2 * p)
+        self.kernel = torch.nn.functional.pad(kernel, (0, ob - 2 * p, 0, hb - h)).contiguous()
+        self.root = self.kernel
+        if norm is not None:
+            self.root = torch.zeros(i, ib, hb, device=self.device)
+            pb = triton.next_power_of_2(2 * p)
+            root_kernel[(h,)](factors.contiguous(), self.root, 2 * p, h, I=i, HB=hb, PB=pb, IB=ib)
+        self.grid = (triton.cdiv(self.rows, _ROWS),)
+        self.eps = eps
+
+
+@torch.library.custom_op("tides::mix_triton", mutates_args=())
+def mix_op(x: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, output: bool) -> Tensor:
+    """x is u (n, h), or the planes of s (n, 2p) when `output`; code (n, r); factors (p, h, 2, r+1)."""
+    plan = _Plan(code, factors, norm, eps, output)
+    out = torch.empty(plan.rows, plan.width if output else plan.outer, device=plan.device)
+    forward_kernel[plan.grid](
+        x.contiguous(), code.contiguous(), plan.kernel, plan.root, out, *plan.sizes, eps, **plan.flags
+    )
+    return out
+
+
+@torch.library.custom_op("tides::mix_triton_backward", mutates_args=())
+def mix_backward(
+    gradient: Tensor, x: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, output: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, code, factors and norm."""
+    plan = _Plan(code, factors, norm, eps, output)
+    gradient, x, code = gradient.contiguous(), x.contiguous(), code.contiguous()
+    dx, d_code = torch.empty_like(x), torch.empty_like(code)
+    left = torch.empty(plan.rows, plan.width, device=plan.device)
+    d_square = left if norm is None else torch.empty_like(left)
+    backward_kernel[plan.grid](
+        gradient, x, code, plan.kernel, plan.root, dx, d_code, left, d_square, *plan.sizes, eps, **plan.flags
+    )
+    p, h, _, i = factors.shape
+    per_split = triton.cdiv(triton.cdiv(plan.rows, _SPLITS), _ROWS) * _ROWS
+    splits = triton.cdiv(plan.rows, per_split)
+    d_kernel = torch.empty(splits, i, plan.flags["HB"], plan.flags["OB"], device=plan.device)
+    d_gram = torch.empty(splits, i, plan.flags["HB"], plan.flags["IB"], device=plan.device)
+    right = x if output else gradient
+    weight_kernel[(i, splits)](left, right, code, d_square, d_kernel, d_gram, *plan.sizes, per_split, **plan.flags)
+    d_weighted = d_kernel.sum(0)[:, :h, : 2 * p].view(i, h, p, 2).permute(2, 1, 3, 0)
+    if norm is None:
+        return dx, d_code, d_weighted.contiguous(), factors.new_zeros(0)
+    gram = d_gram.sum(0)[:, :h, :i]  # (i, h, j)
+    d_factors = d_weighted * norm[:, None, None, None]
+    d_factors = d_factors + torch.einsum("phcj,ihj->phci", factors, gram) * (2 / p)
+    return dx, d_code, d_factors.contiguous(), (d_weighted * factors).sum((1, 2, 3))
+
+
+@mix_op.register_fake
+def _(x, code, factors, norm, eps, output):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape[0], factors.shape[1] if output else 2 * factors.shape[0])
+
+
+@mix_backward.register_fake
+def _(gradient, x, code, factors, norm, eps, output):  # type: ignore[no-untyped-def]
+    d_norm = factors.new_empty(0) if norm is None else torch.empty_like(norm)
+    return (*(torch.empty_like(t, memory_format=torch.contiguous_format) for t in (x, code, factors)), d_norm)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, code, factors, norm, ctx.eps, ctx.output = inputs
+    ctx.save_for_backward(x, code, factors, norm)
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, code, factors, norm = ctx.saved_tensors
+    dx, d_code, d_factors, d_norm = mix_backward(gradient, x, code, factors, norm, ctx.eps, ctx.output)
+    return dx, d_code, d_factors, None if norm is None else d_norm, None, None
+
+
+def _one_by_one(op: Any) -> Any:
+    """Stacked models have their own weights, so each is its own launch."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        def pick(value: Any, axis: int | None, k: int) -> Any:
+            return value if axis is None or not isinstance(value, Tensor) else value.select(axis, k)
+
+        each = [
+            op(*(pick(value, axis, k) for value, axis in zip(args, in_dims, strict=True)))
+            for k in range(info.batch_size)
+        ]
+        if isinstance(each[0], Tensor):
+            return torch.stack(each), 0
+        return tuple(torch.stack(parts) for parts in zip(*each, strict=True)), (0,) * len(each[0])
+
+    return rule
+
+
+mix_op.register_autograd(_gradients, setup_context=_setup)
+for _op in (mix_op, mix_backward):
+    torch.library.register_vmap(_op, _one_by_one(_op))
