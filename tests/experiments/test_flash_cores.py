@@ -98,3 +98,15 @@ def test_physical_time_cores_do_not_depend_on_the_time_unit(name: str) -> None:
         y = model(x, gaps)
         model.weights["log_step"] -= torch.log(torch.tensor(60.0, dtype=torch.float64))
         torch.testing.assert_close(model(x, 60 * gaps), y, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_seed_starts_where_a_plain_script_with_that_seed_would(seed: int) -> None:
+    torch.manual_seed(seed)
+    encoder = torch.nn.Linear(4, 7)
+    drive, readout = torch.randn(3, 7) / 7**0.5, torch.randn(3) / 3**0.5
+    found = stack("tides", seed).weights
+    torch.testing.assert_close(found["encoder"][0], encoder.weight.T.detach())
+    torch.testing.assert_close(found["encoder_bias"][0], encoder.bias.detach())
+    torch.testing.assert_close(found["drive"][0], drive.T)
+    torch.testing.assert_close(found["readout"][0], readout)

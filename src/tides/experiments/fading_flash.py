@@ -33,8 +33,8 @@ from tides.records import Record
 
 NAME = "fading-flash"
 MODELS = (*CORES, "mamba", "tides-refined")
-# The gaps of the task picture: below, inside and above the training range.
-PICTURE_GAPS = (0.2, 1.0, 2.0)
+# The gaps of the task picture: two below the training range, one inside.
+PICTURE_GAPS = (0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,17 @@ def build_model(name: str, seeds: Sequence[int]) -> "FlashCore | FlashMamba | Fl
 
 
 def _picture(cell: Cell) -> Record:
-    """The same flashes and zones under several gaps."""
-    source = torch.Generator().manual_seed(4)
-    example = fading_flash.sample(1, generator=source)
-    flashes = example.x[..., 0]
-    glows = [fading_flash.glow(flashes, example.zones, torch.full((1, 1), gap)) for gap in cell.config["gaps"]]
+    """One easily read sequence under several gaps: three wide zones of three rates, four flashes apart."""
+    drawn = fading_flash.sample(4000, generator=torch.Generator().manual_seed(0))
+    flashes, zones = drawn.x[..., 0], drawn.zones
+    wide = torch.stack([(zones == rate).sum(1) for rate in range(3)]).amin(0) >= 10
+    apart = flashes.unfold(1, 6, 1).sum(-1).amax(1) <= 1
+    best = int((wide & apart & (flashes.sum(1) == 4)).nonzero()[0])
+    flash, zone = flashes[best : best + 1], zones[best : best + 1]
+    glows = [fading_flash.glow(flash, zone, torch.full((1, 1), gap)) for gap in cell.config["gaps"]]
     results = {
-        "flashes": flashes[0].tolist(),
-        "zones": example.zones[0].tolist(),
+        "flashes": flash[0].tolist(),
+        "zones": zone[0].tolist(),
         "rates": list(fading_flash.RATES),
         "glow": [glow[0, :, 0].tolist() for glow in glows],
     }

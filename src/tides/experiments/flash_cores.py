@@ -101,7 +101,10 @@ class FlashCore(nn.Module):
 
 
 def _start(core: Core, generator: torch.Generator) -> dict[str, Tensor]:
-    """Starting values of one model; head weights are zero, so every variant begins as a static core."""
+    """Starting values of one model; head weights are zero, so every variant begins as a static core.
+
+    Drawn in the order and with the rule of `nn.Linear`, then B, C and log_step.
+    """
     width = core.hidden
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -112,9 +115,9 @@ def _start(core: Core, generator: torch.Generator) -> dict[str, Tensor]:
 
     bound = 1 / math.sqrt(CHANNELS)
     start = {
-        "encoder": uniform(-bound, bound, CHANNELS, width),
+        "encoder": uniform(-bound, bound, width, CHANNELS).T,
         "encoder_bias": uniform(-bound, bound, width),
-        "drive": normal(width, MODES) / math.sqrt(width),
+        "drive": normal(MODES, width).T / math.sqrt(width),
         "readout": normal(MODES) / math.sqrt(MODES),
         "skip": torch.zeros(width, 1),
         "decay": reparameterise_inverse(-torch.linspace(0.5, 3.0, MODES), "exp"),

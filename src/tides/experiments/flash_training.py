@@ -17,7 +17,7 @@ from tides.data import fading_flash
 
 # Sequences are drawn this many steps at a time; part of the definition of a seed's data stream.
 CHUNK = 100
-# The response to a flash is read at this position: early enough to be in the row, late enough to have settled.
+# Where the single flash of a decay measurement falls: late enough for a model to have settled in its zone.
 FLASH_AT = 8
 
 
@@ -61,8 +61,11 @@ class FlashModel(Protocol):
 
 
 def generator(seed: int, purpose: Literal["start", "train", "test"]) -> torch.Generator:
-    """A seed's own source of randomness for one purpose."""
-    return torch.Generator().manual_seed(1000 * seed + ("start", "train", "test").index(purpose))
+    """A seed's own source of randomness for one purpose.
+
+    Starting values continue `torch.manual_seed(seed)`: seed 0 starts where a script with that seed would.
+    """
+    return torch.Generator().manual_seed(seed + {"start": 0, "train": 1_000_000, "test": 2_000_000}[purpose])
 
 
 def batches(
@@ -158,13 +161,14 @@ def mode_decays(
 
 @torch.no_grad()
 def response_decays(model: FlashModel, gaps: Sequence[float], models: int) -> Float[Tensor, "m z g"]:
-    """The same without looking inside: −log(r_{k+1}/r_k)/Δ, r the response to a single flash at k.
+    """The same without looking inside: −log(r_{k+2}/r_{k+1})/Δ, r the response to a single flash at k.
 
-    Not a number where the response changes sign.
+    The step of the flash itself is left out, because a feed-through acts there. Not a number where the response
+    changes sign.
     """
     found = []
     for gap in gaps:
         with_flash, without = (model(*pure_zones(models, gap, flash=lit)) for lit in (True, False))
         response = (with_flash - without).squeeze(-1)
-        found.append(-torch.log(response[..., FLASH_AT + 1] / response[..., FLASH_AT]) / gap)
+        found.append(-torch.log(response[..., FLASH_AT + 2] / response[..., FLASH_AT + 1]) / gap)
     return torch.stack(found, -1)

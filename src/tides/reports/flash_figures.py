@@ -29,8 +29,9 @@ _LOOKS = {
     "tides-lambda": (COLOURS[5], "D"),
     "tides-refined": (COLOURS[2], "P"),
 }
+_TICKS = (0, 0.5, 1, 1.5, 2)
 _ZONES = ("slow", "medium", "fast")
-_ZONE_COLOURS = ("#cfe3f2", "#f9e3b8", "#f3cdbb")
+_ZONE_COLOURS = ("#e6f0f8", "#fdf3d9", "#fbe4d8")
 
 
 def look(model: str, position: int) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def task(record: Record, folder: Path) -> str:
         axes[0].vlines(lit, 0, 1, color="#1b1f24", lw=2.5)
         axes[0].set(ylabel="flash", yticks=[0, 1], ylim=(0, 1.08))
         for axis, gap, glow in zip(axes[1:], gaps, found["glow"], strict=True):
-            axis.fill_between(range(len(glow)), glow, color=COLOURS[0], alpha=0.25, lw=0)
+            axis.fill_between(range(len(glow)), glow, color="#9cc3df", lw=0)
             axis.plot(glow, color=COLOURS[0], marker="o", markersize=3.5)
             axis.set(ylabel=f"glow\n$Δ$ = {gap:g}", ylim=(0, None))
         axes[-1].set(xlabel="detector (position $k$)", xlim=(-0.5, len(zones) - 0.5))
@@ -74,7 +75,7 @@ def decays(
             _training_range(axis, inside)
             for position, (model, found) in enumerate(values.items()):
                 _band(axis, gaps, found[:, zone], look(model, position))
-            axis.set(title=f"{_ZONES[zone]} zone, true rate {rates[zone]:g}", xlabel="test gap $Δ$")
+            axis.set(title=f"{_ZONES[zone]} zone, true rate {rates[zone]:g}", xlabel="test gap $Δ$", xticks=_TICKS)
         axes[0].set(ylabel="effective decay per unit of time", ylim=(0, 4), xlim=(0, 2.1))
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
@@ -87,7 +88,13 @@ def errors(values: Values, gaps: NDArray[np.float64], inside: tuple[float, float
         _training_range(axis, inside)
         for position, (model, found) in enumerate(values.items()):
             _band(axis, gaps, found, look(model, position))
-        axis.set(yscale="log", xlabel="test gap $Δ$", ylabel="relative error  √(MSE / Var) in %", xlim=(0, 2.1))
+        axis.set(
+            yscale="log",
+            xlabel="test gap $Δ$",
+            ylabel="relative error  √(MSE / Var) in %",
+            xlim=(0, 2.1),
+            xticks=_TICKS,
+        )
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return save(figure, folder, name)

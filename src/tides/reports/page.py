@@ -10,7 +10,7 @@ body { margin: 0 auto; padding: 1.25rem; max-width: 62rem; color: var(--ink); ba
 h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
 h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; border-bottom: 1px solid var(--line); padding-bottom: .25rem; }
 p, figcaption, caption { max-width: 46rem; }
-figure { margin: 1.2rem 0; } figure img { width: 100%; height: auto; display: block; }
+figure { margin: 1.2rem 0; } figure img { width: 100%; min-width: 34rem; height: auto; display: block; }
 figcaption, caption, .note, footer { color: var(--soft); font-size: .86rem; }
 caption { text-align: left; padding: .3rem 0; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
@@ -22,7 +22,8 @@ thead th { background: var(--tint); } thead th:first-child { background: var(--t
 code { background: var(--tint); padding: .1rem .3rem; border-radius: 3px; font-size: .9em; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .6rem; }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; } h2 { break-after: avoid; }
-  figure, table { break-inside: avoid; } .scroll { overflow: visible; } table { font-size: 7.5pt; }
+  figure, table { break-inside: avoid; } figure img { min-width: 0; }
+  .scroll { overflow: visible; } table { font-size: 7.5pt; }
   th, td { padding: .2rem .3rem; } }
 """
 
