@@ -1,6 +1,6 @@
 """The one walk from a table to a data set: read columns, deal rows to series, encode what belongs to each series."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -109,7 +109,7 @@ def ingest(
     _check(table, roles, unit, duplicates, schema)
     reader = _Reader(table, roles)
     if spill is None:
-        rows: Iterable[Rows] = [_joined(reader.chunks())]
+        rows: Iterator[Rows] = iter([_joined(reader.chunks())])
         folder = None
     else:
         folder = Path(spill)

@@ -90,9 +90,14 @@ class _Sorted:
     first_row: Ints
     new_step: NDArray[np.bool_]
 
+    @property
+    def position_type(self) -> type[np.integer[Any]]:
+        """Half the memory where the number of rows allows."""
+        return np.int32 if len(self.new_step) < 2**31 else np.int64
+
     def steps(self) -> Ints:
         """The step of each row, in sorted order."""
-        step: Ints = np.empty(len(self.new_step), np.int32 if len(self.new_step) < 2**31 else np.int64)
+        step: Ints = np.empty(len(self.new_step), self.position_type)
         np.cumsum(self.new_step, out=step)
         step -= 1
         return step
@@ -111,6 +116,14 @@ class _Sorted:
 
 def _take(array: NDArray[Any], order: Ints | None) -> NDArray[Any]:
     return array if order is None else array[order]
+
+
+def _composed(order: Ints | None, position: Ints | None) -> Ints | None:
+    """The rows that stand at these sorted positions; None for all rows as they are."""
+    if order is None or position is None:
+        return position if order is None else order
+    composed: Ints = order[position]
+    return composed
 
 
 def _changes(array: NDArray[Any]) -> NDArray[np.bool_]:
@@ -154,24 +167,28 @@ def _long_cells(
     rows: _Sorted, steps: int, channels: int, duplicates: Duplicates, names: Names, sparse: bool | None
 ) -> DenseCells | SparseCells:
     assert rows.rows.channel is not None
-    value = _take(rows.rows.values[0], rows.order)
     cell = rows.steps() * np.int64(channels)
     cell += _take(rows.rows.channel, rows.order)
-    kept: Ints | None = None
-    if np.isnan(value).any():
-        kept = np.flatnonzero(~np.isnan(value))
-        value, cell = value[kept], cell[kept]
+    # Sorted positions of the entries; values are fetched once, at the end, when their final order is known.
+    position: Ints | None = None
+    missing = np.isnan(rows.rows.values[0])
+    if missing.any():
+        position = np.flatnonzero(~_take(missing, rows.order)).astype(rows.position_type)
+        cell = cell[position]
     if bool((cell[1:] < cell[:-1]).any()):
-        by_cell = np.argsort(cell, kind="stable")
-        value, cell = value[by_cell], cell[by_cell]
-        kept = by_cell if kept is None else kept[by_cell]
+        by_cell = np.argsort(cell, kind="stable").astype(rows.position_type)
+        position = by_cell if position is None else position[by_cell]
+        del by_cell
+        cell.sort()
+    value = _take(rows.rows.values[0], _composed(rows.order, position))
     first = _changes(cell)
     if not first.all():
         if duplicates == "error":
             at = int(np.argmin(first))
-            one, other = (at - 1, at) if kept is None else (int(kept[at - 1]), int(kept[at]))
+            one, other = (at - 1, at) if position is None else (int(position[at - 1]), int(position[at]))
             raise _duplicate_error(rows, one, other, int(cell[at] % channels), names)
-        value, cell = _merge(value, np.flatnonzero(first), duplicates), cell[first]
+        value, cell = _merge(value, first, duplicates), cell[first]
+    del position
     entry_bytes = value.itemsize + 4
     if sparse is None:
         sparse = steps * channels * value.itemsize > 1.5 * (len(value) * entry_bytes + steps * 8)
@@ -179,11 +196,12 @@ def _long_cells(
         values = np.full(steps * channels, np.nan, value.dtype)
         values[cell] = value
         return DenseCells(values.reshape(steps, channels))
-    channel = (cell % channels).astype(np.int32)
+    channel = np.empty(len(cell), np.int32)
+    np.remainder(cell, np.int64(channels), out=channel, casting="unsafe")  # no copy in 64 bits on the way
     cell //= channels  # from here on the step of each entry
     counts = np.bincount(cell, minlength=steps)
     del cell
-    bounds = np.zeros(steps + 1, np.int32 if len(value) < 2**31 else np.int64)
+    bounds: Ints = np.zeros(steps + 1, np.int32 if len(value) < 2**31 else np.int64)
     np.cumsum(counts, out=bounds[1:])
     return SparseCells(bounds, channel, value, channels)
 
@@ -203,19 +221,19 @@ def _wide_cells(rows: _Sorted, steps: int, duplicates: Duplicates, names: Names)
         if duplicates == "error" and not first.all():
             at = int(np.argmin(first))
             raise _duplicate_error(rows, int(kept[at - 1]), int(kept[at]), channel, names)
-        begins = np.flatnonzero(first)
-        values[step[kept[begins]], channel] = _merge(sorted_column[kept], begins, duplicates)
+        values[step[kept[first]], channel] = _merge(sorted_column[kept], first, duplicates)
     return DenseCells(values)
 
 
-def _merge(value: Floats, begins: Ints, duplicates: Duplicates) -> Floats:
-    """One value for each run of equal cells that starts at `begins`."""
+def _merge(value: Floats, first: NDArray[np.bool_], duplicates: Duplicates) -> Floats:
+    """One value for each run of equal cells; `first` marks where the runs begin."""
     if len(value) == 0:
         return value
-    counts = np.diff(np.append(begins, len(value)))
     if duplicates == "last":
-        last: Floats = value[begins + counts - 1]
+        last: Floats = value[np.append(first[1:], True)]
         return last
+    begins = np.flatnonzero(first)
+    counts = np.diff(np.append(begins, len(value)))
     # Dividing before adding keeps the mean of huge values finite.
     mean: Floats = np.add.reduceat(value / np.repeat(counts, counts), begins).astype(value.dtype)
     return mean
