@@ -102,7 +102,7 @@ def _print_table(rows: list[dict[str, Any]], folder: Path) -> None:
         if row["error"]:
             print(f"{row['name']:8} FAILED  {row['error']}")
             continue
-        line = f"{row['name']:8} {'kept' if row['reused'] else format(row['seconds'], '.1f') + ' s':>9}"
+        line = f"{row['name']:8} {row['seconds']:8.1f} s  {'kept' if row['reused'] else 'made'}"
         if "fraction" in row:
             ratio = row["jgd"] / row["published_jgd"]
             line += f"  same {row['fraction']:7.2%}  JGD {row['jgd']:.6f} (published × {ratio:.6f})"

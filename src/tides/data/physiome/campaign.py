@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -104,6 +105,7 @@ def run_campaign(
                     _remove(out, model.name, fingerprint)
                 if _is_complete(out, model.name, fingerprint):
                     outcome.done = outcome.reused = True
+                    outcome.seconds = float(_about(out, model.name)["seconds"])
                     tell(model.name, n)
                     continue
                 if (out / f"{model.name}.npz").exists():
@@ -222,11 +224,16 @@ def _parts_folder(out: Path, name: str, fingerprint: str) -> Path:
 
 
 def _is_complete(out: Path, name: str, fingerprint: str) -> bool:
+    return (out / f"{name}.npz").is_file() and _about(out, name).get("fingerprint") == fingerprint
+
+
+def _about(out: Path, name: str) -> dict[str, Any]:
+    """What the JSON file beside the trajectories says; nothing if it is absent or not ours."""
     try:
         about = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return (out / f"{name}.npz").is_file() and about.get("fingerprint") == fingerprint
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def _fingerprint(model: Model, n: int) -> str:
