@@ -19,19 +19,19 @@ def test_forward_is_a_mamba_block_written_out() -> None:
         y = model(x, gaps)[1, 0, :, 0].tolist()
         w = {key: value[1] for key, value in model.weights.items()}
         inputs = torch.cat([x[1, 0], gaps[1, 0][:, None]], -1)
-        encoded = inputs @ w["encoder"] + w["encoder_bias"]
+        encoded = inputs @ w["encoder"].T + w["encoder_bias"]
         normed = F.layer_norm(encoded, (4,), w["norm"], w["norm_bias"])
-        v, z = (normed @ w["inward"]).chunk(2, -1)
+        v, z = (normed @ w["inward"].T).chunk(2, -1)
         kernel = w["conv"].T[:, None]
         v = F.silu(F.conv1d(F.pad(v.T[None], (2, 0)), kernel, w["conv_bias"], groups=4))[0].T
         state, outputs = torch.zeros(4, 3, dtype=torch.float64), []
         for k in range(40):
-            tau, B, C = (v[k] @ w["select"]).split([1, 3, 3])
+            tau, B, C = (v[k] @ w["select"].T).split([1, 3, 3])
             delta = F.softplus(tau * w["step"] + w["step_bias"])
             decay = torch.exp(-delta[:, None] * w["log_decay"].exp())
             state = decay * state + (delta * v[k])[:, None] * B
             mixed = (state @ C + w["skip"] * v[k]) * F.silu(z[k])
-            outputs.append(((encoded[k] + mixed @ w["out"]) @ w["readout"] + w["readout_bias"]).item())
+            outputs.append(((encoded[k] + mixed @ w["out"].T) @ w["readout"].T + w["readout_bias"]).item())
     assert y == pytest.approx(outputs, rel=1e-10, abs=1e-12)
 
 

@@ -24,7 +24,11 @@ CHANNELS = 4
 
 
 class FlashMamba(nn.Module):
-    """d_model 4, d_state 3, convolution 3, expansion 1, dt_rank 1, LayerNorm, residual: 153 parameters."""
+    """d_model 4, d_state 3, convolution 3, expansion 1, dt_rank 1, LayerNorm, residual: 153 parameters.
+
+    Inside, the few channels come first and the positions n = (l, b) last, time slowest: with four channels and
+    three states every other order would spend its time on loops of length three.
+    """
 
     def __init__(self, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
@@ -35,39 +39,46 @@ class FlashMamba(nn.Module):
 
     def forward(self, x: Float[Tensor, "m b l 4"], gaps: Float[Tensor, "m b l"]) -> Float[Tensor, "m b l 1"]:
         """The predicted glow."""
-        w = self.weights
-        encoded, v, gate, (_, B, C), delta = self._project(x, gaps)
+        (m, b, l, _), w = x.shape, self.weights
+        encoded, v, gate, B, C, delta = self._project(x, gaps)
         # Mamba's own rule: exact decay, Euler input. `dirac` is the decay alone.
-        lam_bar, _ = discretise(self._lam(), delta.unsqueeze(-1), "dirac")
-        drive = (delta * v).unsqueeze(-1) * B.unsqueeze(-2)
-        s, _ = linear_scan(lam_bar.flatten(-2), drive.flatten(-2))
-        y = torch.linalg.vecdot(s.view_as(drive), C.unsqueeze(-2)) + v * _per_model(w["skip"])
-        y = encoded + _apply(y * F.silu(gate), w["out"])
-        return _apply(y, w["readout"], w["readout_bias"])
+        lam_bar, _ = discretise(self._lam(), delta.unsqueeze(2), "dirac")  # (m, 4, 3, n)
+        drive = (delta * v).unsqueeze(2) * B.unsqueeze(1)
+        s, _ = linear_scan(lam_bar.view(m, -1, l, b), drive.view(m, -1, l, b))
+        y = (s.reshape(drive.shape) * C.unsqueeze(1)).sum(2) + v * w["skip"].unsqueeze(-1)
+        y = encoded + w["out"] @ (y * F.silu(gate))
+        y = torch.baddbmm(w["readout_bias"].unsqueeze(-1), w["readout"], y)
+        return y.view(m, 1, l, b).permute(0, 3, 2, 1)
 
     def rates(self, x: Float[Tensor, "m b l 4"], gaps: Float[Tensor, "m b l"]) -> Float[Tensor, "m b l n"]:
         """The decay per unit of physical time of all twelve states: −Aδ/Δ."""
+        m, b, l, _ = x.shape
         *_, delta = self._project(x, gaps)
-        return (-self._lam() * delta.unsqueeze(-1) / gaps[..., None, None]).flatten(-2)
+        decay = (-self._lam() * delta.unsqueeze(2)).view(m, -1, l, b).permute(0, 3, 2, 1)
+        return decay / gaps.unsqueeze(-1)
 
     def parameter_count(self, *, published: bool = False) -> int:
         """Parameters of one model."""
         return sum(parameter[0].numel() for parameter in self.parameters())
 
-    def _project(self, x: Tensor, gaps: Tensor) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...], Tensor]:
-        w, length = self.weights, x.shape[2]
-        encoded = _apply(torch.cat([x, gaps.unsqueeze(-1)], -1), w["encoder"], w["encoder_bias"])
-        normed = F.layer_norm(encoded, (WIDTH,)) * _per_model(w["norm"]) + _per_model(w["norm_bias"])
-        v, gate = _apply(normed, w["inward"]).chunk(2, -1)
-        padded = F.pad(v, (0, 0, KERNEL - 1, 0))
-        taps = (padded[:, :, k : k + length] * _per_model(w["conv"][:, k]) for k in range(KERNEL))
-        v = F.silu(sum(taps, start=_per_model(w["conv_bias"])))
-        parts = _apply(v, w["select"]).split([1, STATES, STATES], -1)
-        delta = F.softplus(parts[0] * _per_model(w["step"]) + _per_model(w["step_bias"]))
-        return encoded, v, gate, parts, delta
+    def _project(self, x: Tensor, gaps: Tensor) -> tuple[Tensor, ...]:
+        """Encoded input, convolved value, gate, B, C and step, each (m, channels, n)."""
+        (m, b, l, _), w = x.shape, self.weights
+        inputs = torch.cat([x, gaps.unsqueeze(-1)], -1).permute(0, 3, 2, 1).reshape(m, CHANNELS + 1, l * b)
+        encoded = torch.baddbmm(w["encoder_bias"].unsqueeze(-1), w["encoder"], inputs)
+        centred = encoded - encoded.mean(1, keepdim=True)
+        normed = centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
+        normed = normed * w["norm"].unsqueeze(-1) + w["norm_bias"].unsqueeze(-1)
+        v, gate = (w["inward"] @ normed).chunk(2, 1)
+        padded = F.pad(v, (b * (KERNEL - 1), 0))
+        taps = (padded[..., k * b : (k + l) * b] * w["conv"][:, k].unsqueeze(-1) for k in range(KERNEL))
+        v = F.silu(sum(taps, start=w["conv_bias"].unsqueeze(-1)))
+        tau, B, C = (w["select"] @ v).split([1, STATES, STATES], 1)
+        delta = F.softplus(tau * w["step"].unsqueeze(-1) + w["step_bias"].unsqueeze(-1))
+        return encoded, v, gate, B, C, delta
 
-    def _lam(self) -> Float[Tensor, "m 1 1 4 3"]:
-        lam: Tensor = -self.weights["log_decay"][:, None, None].exp()
+    def _lam(self) -> Float[Tensor, "m 4 3 1"]:
+        lam: Tensor = -self.weights["log_decay"].exp().unsqueeze(-1)
         return lam
 
 
@@ -81,31 +92,20 @@ def _start(generator: torch.Generator) -> dict[str, Tensor]:
     encoder = 1 / math.sqrt(CHANNELS + 1)
     step = torch.exp(math.log(1e-3) + math.log(100) * torch.rand(WIDTH, generator=generator))
     return {
-        "encoder": uniform(encoder, CHANNELS + 1, WIDTH),
+        "encoder": uniform(encoder, WIDTH, CHANNELS + 1),
         "encoder_bias": uniform(encoder, WIDTH),
         "norm": torch.ones(WIDTH),
         "norm_bias": torch.zeros(WIDTH),
-        "inward": uniform(inner, WIDTH, 2 * WIDTH),
+        "inward": uniform(inner, 2 * WIDTH, WIDTH),
         "conv": uniform(1 / math.sqrt(KERNEL), KERNEL, WIDTH),
         "conv_bias": uniform(1 / math.sqrt(KERNEL), WIDTH),
-        "select": uniform(inner, WIDTH, 1 + 2 * STATES),
+        "select": uniform(inner, 1 + 2 * STATES, WIDTH),
         "step": uniform(1.0, WIDTH),
         # softplus(bias) = step
         "step_bias": step + torch.log(-torch.expm1(-step)),
         "log_decay": torch.log(torch.arange(1.0, STATES + 1)).repeat(WIDTH, 1),
         "skip": torch.ones(WIDTH),
         "out": uniform(inner, WIDTH, WIDTH),
-        "readout": uniform(inner, WIDTH, 1),
+        "readout": uniform(inner, 1, WIDTH),
         "readout_bias": uniform(inner, 1),
     }
-
-
-def _apply(x: Float[Tensor, "m b l i"], weight: Tensor, bias: Tensor | None = None) -> Float[Tensor, "m b l o"]:
-    m, b, l, _ = x.shape
-    flat = x.reshape(m, b * l, -1)
-    out = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
-    return out.view(m, b, l, -1)
-
-
-def _per_model(parameter: Float[Tensor, "m d"]) -> Float[Tensor, "m 1 1 d"]:
-    return parameter[:, None, None]
