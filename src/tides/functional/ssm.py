@@ -19,6 +19,7 @@ from tides.functional.layout import first_rows, last_rows, reversed_gaps
 from tides.functional.mixes import Mix, mix_in, mix_out
 from tides.functional.reparam import Reparam
 from tides.functional.scan import sequence_bounds
+from tides.functional.tail import TailWeights, gated_tail
 
 
 class SSMWeights(NamedTuple):
@@ -56,11 +57,12 @@ class SSMState(NamedTuple):
 
 
 class SSMOps(NamedTuple):
-    """The three operations in which a layer spends its time; a backend is another set of them."""
+    """The operations in which a block spends its time; a backend is another set of them."""
 
     mix_in: Callable[[Tensor, Mix, float], Tensor] = mix_in
     mix_out: Callable[[Tensor, Tensor, Mix, float], Tensor] = mix_out
     evolve: Callable[..., Tensor] = evolve
+    gated_tail: Callable[[Tensor, Tensor, TailWeights], Tensor] = gated_tail
 
 
 PLAIN = SSMOps()

@@ -21,6 +21,7 @@ from torch import Tensor
 from tides import functional as tf
 from tides.errors import BackendUnavailable, ConfigError
 from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
+from tides.functional.tail import TailWeights
 
 Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
@@ -87,7 +88,7 @@ def resolve(
 
 
 def current_ops(u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None) -> SSMOps:
-    """The three operations of a layer from the backend that `resolve` chooses."""
+    """The operations of a block from the backend that `resolve` chooses."""
     return _ops(_choose(u, weights, spec))
 
 
@@ -104,6 +105,11 @@ def selective_ssm(
     """One layer over a batch; the same result as `functional.selective_ssm`, from the chosen backend."""
     backend = _choose(u, weights, spec, packed=cu_seqlens is not None)
     return tf.selective_ssm(u, gaps, weights, spec, valid=valid, state=state, cu_seqlens=cu_seqlens, ops=_ops(backend))
+
+
+def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
+    """x + GLU(GELU(y)), what follows the layer inside a block, from the chosen backend."""
+    return current_ops(y).gated_tail(x, y, weights)
 
 
 def linear_scan(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tides import kernels
 from tides.functional.ssm import SSMState
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import FeedForwardGLU
@@ -51,5 +52,8 @@ class Block(nn.Module):
         return self._finish(x, self.ssm.peek(u, state, gap))
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
+        weights = self.glu.weights()
+        if weights is not None and not (self.training and self.dropout.p > 0):
+            return kernels.gated_tail(x, y, weights)
         result: Tensor = x + self.dropout(self.glu(self.dropout(F.gelu(y))))
         return result

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.functional.heads import GLUWeights, glu_residual
+from tides.functional.tail import TailWeights
 
 
 class ResidualGLU(nn.Module):
@@ -34,6 +35,13 @@ class FeedForwardGLU(nn.Module):
         self.gate = nn.Linear(width, inner) if inner else None
         self.out = nn.Linear(inner, width) if inner else None
         self.bias = None if inner else nn.Parameter(torch.zeros(width))
+
+    def weights(self) -> TailWeights | None:
+        """The tensors in the form `kernels` take them, or None where there are no hidden units."""
+        if self.value is None or self.gate is None or self.out is None:
+            return None
+        pairs = ((layer.weight, layer.bias) for layer in (self.value, self.gate, self.out))
+        return TailWeights(*(tensor for pair in pairs for tensor in pair))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.value is None or self.gate is None or self.out is None:

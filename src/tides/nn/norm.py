@@ -39,8 +39,7 @@ class MaskedBatchNorm(nn.Module):
         axes = tuple(range(x.ndim - 1))
         if valid is None:
             count: Tensor | int = x[..., 0].numel()
-            mean = x.mean(axes)
-            var = (x - mean).square().mean(axes)
+            var, mean = torch.var_mean(x, axes, correction=0)
         else:
             weight = valid.unsqueeze(-1).to(x.dtype)
             count = valid.sum()
@@ -56,7 +55,9 @@ class MaskedBatchNorm(nn.Module):
 
     def normalise(self, x: Tensor, statistics: Statistics) -> Tensor:
         """`x` with the statistics of another set of rows, as for queries, which never enter them."""
-        return (x - statistics.mean) * torch.rsqrt(statistics.var + self.eps)
+        inverse = torch.rsqrt(statistics.var + self.eps)
+        # In this form autograd keeps `x` alone, which the block keeps anyway.
+        return torch.addcmul(-statistics.mean * inverse, x, inverse)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Statistics]:
         statistics = self.statistics(x, valid)

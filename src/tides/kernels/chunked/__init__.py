@@ -6,8 +6,9 @@ from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.chunked.evolve import evolve
 from tides.kernels.chunked.mixes import mix_in, mix_out
 from tides.kernels.chunked.scan import scan
+from tides.kernels.tail import gated_tail
 
-OPS = SSMOps(mix_in, mix_out, evolve)
+OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
 
 
 def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:

@@ -8,9 +8,11 @@ from torch import Tensor
 from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.triton.evolve import evolve, scan
-from tides.kernels.triton.mixes import WIDEST, mix_in, mix_out
+from tides.kernels.triton.mixes import mix_in, mix_out
+from tides.kernels.triton.precision import WIDEST
+from tides.kernels.triton.tail import gated_tail
 
-OPS = SSMOps(mix_in, mix_out, evolve)
+OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
 
 
 def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:

@@ -10,12 +10,17 @@ import triton.language as tl
 
 @triton.jit
 def sincos(x):
-    """(sin x, cos x); the quadrant is found in float64, polynomials serve |r| ≤ π/4."""
-    wide = x.to(tl.float64)
-    turns = tl.floor(wide * 0.6366197723675814 + 0.5)
-    r = ((wide - turns * 1.5707963267948966) - turns * 6.123233995736766e-17).to(tl.float32)
-    # Arguments beyond float64's resolution of a radian have no phase left; they must only stay finite.
-    r = tl.minimum(tl.maximum(r, -1.0), 1.0)
+    """(sin x, cos x): reduction by quarter turns, then polynomials for |r| ≤ π/4."""
+    turns = tl.floor(x * 0.63661977 + 0.5)
+    # π/2 in three parts, the first two so short that their products with fewer than 2^13 turns are exact.
+    r = ((x - turns * 1.5703125) - turns * 4.837512969970703e-4) - turns * 7.549789948768648e-8
+    if tl.max(tl.abs(turns)) > 8191.0:
+        wide = x.to(tl.float64)
+        many = tl.floor(wide * 0.6366197723675814 + 0.5)
+        r = ((wide - many * 1.5707963267948966) - many * 6.123233995736766e-17).to(tl.float32)
+        turns = (many - 4.0 * tl.floor(many * 0.25)).to(tl.float32)
+        # Arguments beyond float64's resolution of a radian have no phase left; they must only stay finite.
+        r = tl.minimum(tl.maximum(r, -1.0), 1.0)
     r2 = r * r
     sine = r + r * r2 * (-1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6)))
     cosine = 1.0 + r2 * (-0.5 + r2 * (4.1666667e-2 + r2 * (-1.3888889e-3 + r2 * (2.4801587e-5 - r2 * 2.7557319e-7))))

@@ -171,32 +171,37 @@ def backward_kernel(
 @triton.jit
 def weight_kernel(
     left, right, z, d_square, d_kernel, d_gram, N, R, H, O, rows_per_split, I: tl.constexpr, IB: tl.constexpr,
-    HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, OUTPUT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, NORM: tl.constexpr,
+    OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ_n z̃_i left ⊗ right and Σ_n z̃_i dq ⊗ z̃ over one range of steps, for one i."""
-    i = tl.program_id(0)
+    """Σ_n z̃_i left ⊗ right and Σ_n z̃_i dq ⊗ z̃ over one range of steps, for GROUP values of i at once."""
+    first = tl.program_id(0) * GROUP
     split = tl.program_id(1)
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     column = tl.arange(0, IB)
-    acc = tl.zeros((HB, OB), tl.float32)
-    acc_gram = tl.zeros((HB, IB), tl.float32)
+    member = first + tl.arange(0, GROUP)
+    acc = tl.zeros((GROUP * HB, OB), tl.float32)
+    acc_gram = tl.zeros((GROUP * HB, IB), tl.float32)
     start = split.to(tl.int64) * rows_per_split
     for offset in range(0, rows_per_split, BM):
         row = start + offset + tl.arange(0, BM)
         live = row < N
-        weight = load_weight(z, row, live, i, R)
-        a = tl.load(left + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0) * weight[:, None]
+        weight = tl.load(z + row[:, None] * R + member[None, :], live[:, None] & (member < R)[None, :], 0.0)
+        weight = tl.where((member == R)[None, :], 1.0, weight)
+        in_h = live[:, None] & (h < H)[None, :]
+        a = tl.load(left + row[:, None] * H + h[None, :], in_h, 0.0)
         b = tl.load(right + row[:, None] * O + o[None, :], live[:, None] & (o < O)[None, :], 0.0)
         if OUTPUT:
             b = tl.where((o % 2 == 1)[None, :], -b, b)
-        acc += tl.dot(tl.trans(a), b, input_precision=PRECISION)
+        wide = tl.reshape(weight[:, :, None] * a[:, None, :], (BM, GROUP * HB))
+        acc += tl.dot(tl.trans(wide), b, input_precision=PRECISION)
         if NORM:
-            q = tl.load(d_square + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
-            code = load_code(z, row, N, R, IB)
-            acc_gram += tl.dot(tl.trans(q * weight[:, None]), code, input_precision=PRECISION)
-    at = (split * I + i).to(tl.int64)
-    tl.store(d_kernel + (at * HB + h[:, None]) * OB + o[None, :], acc)
+            q = tl.load(d_square + row[:, None] * H + h[None, :], in_h, 0.0)
+            wide = tl.reshape(weight[:, :, None] * q[:, None, :], (BM, GROUP * HB))
+            acc_gram += tl.dot(tl.trans(wide), load_code(z, row, N, R, IB), input_precision=PRECISION)
+    # Rows (i, h) of this split; groups reach beyond I, so the buffers are that long.
+    at = (split * tl.num_programs(0) + tl.program_id(0)).to(tl.int64) * GROUP * HB + tl.arange(0, GROUP * HB)
+    tl.store(d_kernel + at[:, None] * OB + o[None, :], acc)
     if NORM:
-        tl.store(d_gram + (at * HB + h[:, None]) * IB + column[None, :], acc_gram)
+        tl.store(d_gram + at[:, None] * IB + column[None, :], acc_gram)

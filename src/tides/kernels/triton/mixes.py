@@ -8,12 +8,13 @@ from torch import Tensor
 
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix, mix_factors
+from tides.kernels.triton.batching import one_by_one
 from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
+from tides.kernels.triton.precision import matrix_precision
 
-# Tiles of a program must fit its registers.
-WIDEST = 64
 _ROWS = 64
 _SPLITS = 264
+_GROUP = 4
 
 
 def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
@@ -48,7 +49,6 @@ class _Plan:
         self.rows, self.width, self.outer = code.shape[0], h, 2 * p
         hb, ob, ib = (max(16, triton.next_power_of_2(size)) for size in (h, 2 * p, i))
         self.sizes = (self.rows, i - 1, h, 2 * p)
-        exact = torch.get_float32_matmul_precision() == "highest"
         self.flags: dict[str, Any] = {
             "I": i,
             "IB": ib,
@@ -57,8 +57,7 @@ class _Plan:
             "BM": _ROWS,
             "NORM": norm is not None,
             "OUTPUT": output,
-            # Three TF32 products keep float32 accuracy; one is faster and an explicit choice of the user.
-            "PRECISION": "tf32x3" if exact else "tf32",
+            "PRECISION": matrix_precision(),
         }
         weighted = factors if norm is None else factors * norm[:, None, None, None]
         kernel = weighted.permute(3, 1, 0, 2).reshape(i, h, 2 * p)
@@ -99,16 +98,20 @@ def mix_backward(
     p, h, _, i = factors.shape
     per_split = triton.cdiv(triton.cdiv(plan.rows, _SPLITS), _ROWS) * _ROWS
     splits = triton.cdiv(plan.rows, per_split)
-    d_kernel = torch.empty(splits, i, plan.flags["HB"], plan.flags["OB"], device=plan.device)
-    d_gram = torch.empty(splits, i, plan.flags["HB"], plan.flags["IB"], device=plan.device)
+    groups = triton.cdiv(i, _GROUP)
+    d_kernel = torch.empty(splits, groups * _GROUP, plan.flags["HB"], plan.flags["OB"], device=plan.device)
+    d_gram = torch.empty(splits, groups * _GROUP, plan.flags["HB"], plan.flags["IB"], device=plan.device)
     right = x if output else gradient
-    weight_kernel[(i, splits)](left, right, code, d_square, d_kernel, d_gram, *plan.sizes, per_split, **plan.flags)
-    d_weighted = d_kernel.sum(0)[:, :h, : 2 * p].view(i, h, p, 2).permute(2, 1, 3, 0)
+    weight_kernel[(groups, splits)](
+        left, right, code, d_square, d_kernel, d_gram, *plan.sizes, per_split, GROUP=_GROUP, **plan.flags
+    )
+    d_weighted = d_kernel.sum(0)[:i, :h, : 2 * p].view(i, h, p, 2).permute(2, 1, 3, 0)
     if norm is None:
         return dx, d_code, d_weighted.contiguous(), factors.new_zeros(0)
-    gram = d_gram.sum(0)[:, :h, :i]  # (i, h, j)
-    d_factors = d_weighted * norm[:, None, None, None]
-    d_factors = d_factors + torch.einsum("phcj,ihj->phci", factors, gram) * (2 / p)
+    gram = d_gram.sum(0)[:i, :h, :i]  # (i, h, j)
+    # Σ_j 𝓑[p, h, c, j] dG[h, i, j], as one product per column h.
+    by_column = factors.permute(1, 0, 2, 3).reshape(h, 2 * p, i) @ gram.permute(1, 2, 0)
+    d_factors = d_weighted * norm[:, None, None, None] + by_column.view(h, p, 2, i).transpose(0, 1) * (2 / p)
     return dx, d_code, d_factors.contiguous(), (d_weighted * factors).sum((1, 2, 3))
 
 
@@ -134,24 +137,6 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return dx, d_code, d_factors, None if norm is None else d_norm, None, None
 
 
-def _one_by_one(op: Any) -> Any:
-    """Stacked models have their own weights, so each is its own launch."""
-
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        def pick(value: Any, axis: int | None, k: int) -> Any:
-            return value if axis is None or not isinstance(value, Tensor) else value.select(axis, k)
-
-        each = [
-            op(*(pick(value, axis, k) for value, axis in zip(args, in_dims, strict=True)))
-            for k in range(info.batch_size)
-        ]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each), 0
-        return tuple(torch.stack(parts) for parts in zip(*each, strict=True)), (0,) * len(each[0])
-
-    return rule
-
-
 mix_op.register_autograd(_gradients, setup_context=_setup)
 for _op in (mix_op, mix_backward):
-    torch.library.register_vmap(_op, _one_by_one(_op))
+    torch.library.register_vmap(_op, one_by_one(_op))

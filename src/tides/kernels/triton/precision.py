@@ -1,0 +1,14 @@
+"""How kernels multiply matrices of float32."""
+
+import torch
+
+# Tiles of a program must fit its registers.
+WIDEST = 64
+
+
+def matrix_precision() -> str:
+    """Three TF32 products keep float32 accuracy; one is faster and an explicit choice of the user.
+
+    It follows `torch.set_float32_matmul_precision`, whose default is "highest".
+    """
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"

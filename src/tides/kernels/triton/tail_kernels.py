@@ -1,0 +1,90 @@
+"""GELU, the gated linear unit and the residual in one pass over the steps, forwards and backwards."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu(y):
+    """y Φ(y), and Φ(y)."""
+    cumulative = 0.5 * (1.0 + tl.erf(y * 0.7071067811865476))
+    return y * cumulative, cumulative
+
+
+@triton.jit
+def load_matrix(pointer, rows, columns, R, C):
+    return tl.load(
+        pointer + rows[:, None] * C + columns[None, :], (rows < R)[:, None] & (columns < C)[None, :], 0.0
+    )  # fmt: skip
+
+
+@triton.jit
+def tail_kernel(
+    x, y, value, value_bias, gate, gate_bias, out, out_bias, result, N, H, F,
+    BM: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    h = tl.arange(0, HB)
+    f = tl.arange(0, FB)
+    at = row[:, None] * H + h[None, :]
+    inside = (row < N)[:, None] & (h < H)[None, :]
+    activated, _ = gelu(tl.load(y + at, inside, 0.0))
+    linear = tl.dot(activated, tl.trans(load_matrix(value, f, h, F, H)), input_precision=PRECISION)
+    linear += tl.load(value_bias + f, f < F, 0.0)[None, :]
+    gating = tl.dot(activated, tl.trans(load_matrix(gate, f, h, F, H)), input_precision=PRECISION)
+    gating = tl.sigmoid(gating + tl.load(gate_bias + f, f < F, 0.0)[None, :])
+    added = tl.dot(linear * gating, tl.trans(load_matrix(out, h, f, H, F)), input_precision=PRECISION)
+    added += tl.load(out_bias + h, h < H, 0.0)[None, :]
+    tl.store(result + at, tl.load(x + at, inside, 0.0) + added, inside)
+
+
+@triton.jit
+def tail_backward_kernel(
+    gradient, y, value, value_bias, gate, gate_bias, out, dy, d_value, d_gate, d_out, d_biases, N, H, F, tiles,
+    BM: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of y, and one partial sum of every weight gradient per program."""
+    program = tl.program_id(0).to(tl.int64)
+    h = tl.arange(0, HB)
+    f = tl.arange(0, FB)
+    w_value = load_matrix(value, f, h, F, H)
+    w_gate = load_matrix(gate, f, h, F, H)
+    w_out = load_matrix(out, h, f, H, F)
+    b_value = tl.load(value_bias + f, f < F, 0.0)[None, :]
+    b_gate = tl.load(gate_bias + f, f < F, 0.0)[None, :]
+    acc_value = tl.zeros((FB, HB), tl.float32)
+    acc_gate = tl.zeros((FB, HB), tl.float32)
+    acc_out = tl.zeros((HB, FB), tl.float32)
+    acc_value_bias = tl.zeros((FB,), tl.float32)
+    acc_gate_bias = tl.zeros((FB,), tl.float32)
+    acc_out_bias = tl.zeros((HB,), tl.float32)
+    for tile in range(tiles):
+        row = (program * tiles + tile) * BM + tl.arange(0, BM)
+        at = row[:, None] * H + h[None, :]
+        inside = (row < N)[:, None] & (h < H)[None, :]
+        g = tl.load(gradient + at, inside, 0.0)
+        piece = tl.load(y + at, inside, 0.0)
+        activated, cumulative = gelu(piece)
+        linear = tl.dot(activated, tl.trans(w_value), input_precision=PRECISION) + b_value
+        gating = tl.sigmoid(tl.dot(activated, tl.trans(w_gate), input_precision=PRECISION) + b_gate)
+        d_gated = tl.dot(g, w_out, input_precision=PRECISION)
+        acc_out += tl.dot(tl.trans(g), linear * gating, input_precision=PRECISION)
+        d_linear = d_gated * gating
+        d_gating = d_gated * linear * gating * (1.0 - gating)
+        acc_value += tl.dot(tl.trans(d_linear), activated, input_precision=PRECISION)
+        acc_gate += tl.dot(tl.trans(d_gating), activated, input_precision=PRECISION)
+        acc_value_bias += tl.sum(d_linear, axis=0)
+        acc_gate_bias += tl.sum(d_gating, axis=0)
+        acc_out_bias += tl.sum(g, axis=0)
+        d_activated = tl.dot(d_linear, w_value, input_precision=PRECISION)
+        d_activated += tl.dot(d_gating, w_gate, input_precision=PRECISION)
+        slope = cumulative + piece * 0.3989422804014327 * tl.exp(-0.5 * piece * piece)
+        tl.store(dy + at, d_activated * slope, inside)
+    matrix = program * FB * HB
+    tl.store(d_value + matrix + f[:, None] * HB + h[None, :], acc_value)
+    tl.store(d_gate + matrix + f[:, None] * HB + h[None, :], acc_gate)
+    tl.store(d_out + matrix + h[:, None] * FB + f[None, :], acc_out)
+    biases = d_biases + program * (2 * FB + HB)
+    tl.store(biases + f, acc_value_bias)
+    tl.store(biases + FB + f, acc_gate_bias)
+    tl.store(biases + 2 * FB + h, acc_out_bias)
