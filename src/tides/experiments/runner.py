@@ -170,6 +170,8 @@ def _run_parallel(
                 board.post(*messages.get(timeout=0.1))
             except queue.Empty:
                 continue
+        for name in stacks:
+            board.post(name, 1.0)
         return {name: text for name, future in futures.items() if (text := _failure(future))}
 
 
