@@ -175,6 +175,12 @@ class Backbone(nn.Module):
             self.calibration.fit_values(shift, scale)
         return self
 
+    def recompute_blocks(self, enabled: bool = True) -> Self:
+        """Keep only each block's input for the backward pass: far less memory for about a third more time."""
+        for block in self._typed_blocks():
+            block.recompute = enabled
+        return self
+
     def require_causal(self, action: str) -> None:
         if self.config.bidirectional:
             raise NotStreamable(f"bidirectional: the model reads the future, so it cannot {action}")

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
 from tides.functional.ssm import SSMState
@@ -21,7 +23,11 @@ class BlockTrace(NamedTuple):
 
 
 class Block(nn.Module):
-    """x + drop(GLU(drop(GELU(SSM(norm(x)))))), GELU in its exact (erf) form."""
+    """x + drop(GLU(drop(GELU(SSM(norm(x)))))), GELU in its exact (erf) form.
+
+    With `recompute` only x is kept for the backward pass and the rest is made again (the statistics are not, so that
+    they are counted once).
+    """
 
     def __init__(self, config: TIDESConfig) -> None:
         super().__init__()
@@ -29,27 +35,34 @@ class Block(nn.Module):
         self.ssm = SSM(config)
         self.glu = FeedForwardGLU(config.hidden_size, config.expand)
         self.dropout = nn.Dropout(config.dropout)
+        self.recompute = False
 
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
-        u, _ = self.norm(x, valid)
-        y, state = self.ssm(u, gaps, valid=valid, state=state)
-        return self._finish(x, y), state
+        statistics = self.norm.statistics(x, valid)
+        if self.recompute and torch.is_grad_enabled():
+            result: tuple[Tensor, SSMState] = checkpoint(
+                self._transform, x, gaps, statistics, valid, state, use_reentrant=False
+            )
+            return result
+        return self._transform(x, gaps, statistics, valid, state)
+
+    def _transform(
+        self, x: Tensor, gaps: Tensor, statistics: Statistics | None, valid: Tensor | None, state: SSMState | None
+    ) -> tuple[Tensor, SSMState]:
+        y, last = self.ssm(self.norm.normalise(x, statistics), gaps, valid=valid, state=state)
+        return self._finish(x, y), last
 
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""
-        u, statistics = self.norm(x, valid)
-        y, state = self.ssm.trace(u, gaps, valid=valid)
+        statistics = self.norm.statistics(x, valid)
+        y, state = self.ssm.trace(self.norm.normalise(x, statistics), gaps, valid=valid)
         return self._finish(x, y), BlockTrace(state, statistics)
 
     def peek(self, x: Tensor, state: SSMState, gap: Tensor, statistics: Statistics | None = None) -> Tensor:
         """The output at `gap` after the state's last observation for block input `x`; nothing is written back."""
-        if statistics is None:
-            u, _ = self.norm(x)
-        else:
-            u = self.norm.normalise(x, statistics)
-        return self._finish(x, self.ssm.peek(u, state, gap))
+        return self._finish(x, self.ssm.peek(self.norm.normalise(x, statistics), state, gap))
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         weights = self.glu.weights()

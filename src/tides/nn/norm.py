@@ -53,15 +53,12 @@ class MaskedBatchNorm(nn.Module):
             self.running_var.lerp_(unbiased.detach(), self.momentum)
         return Statistics(mean, var)
 
-    def normalise(self, x: Tensor, statistics: Statistics) -> Tensor:
-        """`x` with the statistics of another set of rows, as for queries, which never enter them."""
-        inverse = torch.rsqrt(statistics.var + self.eps)
+    def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """`x` with the given statistics (queries never enter their own), or with the running ones."""
+        mean, var = statistics or (self.running_mean, self.running_var)
+        inverse = torch.rsqrt(var + self.eps)
         # In this form autograd keeps `x` alone, which the block keeps anyway.
-        return torch.addcmul(-statistics.mean * inverse, x, inverse)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Statistics]:
-        statistics = self.statistics(x, valid)
-        return self.normalise(x, statistics), statistics
+        return torch.addcmul(-mean * inverse, x, inverse)
 
 
 class RowNorm(nn.Module):
@@ -71,12 +68,12 @@ class RowNorm(nn.Module):
         super().__init__()
         self.kind, self.eps = kind, eps
 
+    def statistics(self, x: Tensor, valid: Tensor | None = None) -> None:
+        """A row needs none but its own."""
+
     def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         centred = x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
         return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, None]:
-        return self.normalise(x), None
 
 
 def make_norm(kind: Literal["batch", "layer", "rms"], width: int) -> MaskedBatchNorm | RowNorm:

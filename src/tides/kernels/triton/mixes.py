@@ -12,7 +12,10 @@ from tides.kernels.triton.batching import one_by_one
 from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
 from tides.kernels.triton.precision import matrix_precision
 
+# Launch shapes measured on an H200: rows of a block of steps, rows of a weight gradient's block, ranges of steps that
+# are summed apart, and how many z̃_i one program of the weight gradient serves.
 _ROWS = 64
+_WEIGHT_ROWS = 32
 _SPLITS = 264
 _GROUP = 4
 
@@ -54,7 +57,6 @@ class _Plan:
             "IB": ib,
             "HB": hb,
             "OB": ob,
-            "BM": _ROWS,
             "NORM": norm is not None,
             "OUTPUT": output,
             "PRECISION": matrix_precision(),
@@ -68,7 +70,9 @@ class _Plan:
             pb = triton.next_power_of_2(2 * p)
             root_kernel[(h,)](factors.contiguous(), self.root, 2 * p, h, I=i, HB=hb, PB=pb, IB=ib)
         self.grid = (triton.cdiv(self.rows, _ROWS),)
-        self.eps = eps
+        narrow = max(hb, ob) <= 32
+        self.forward = self.flags | {"BM": _ROWS, "num_warps": 2 if narrow else 4}
+        self.backward = self.flags | {"BM": _ROWS, "num_warps": 2 if narrow and not output else 4}
 
 
 @torch.library.custom_op("tides::mix_triton", mutates_args=())
@@ -77,7 +81,7 @@ def mix_op(x: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: f
     plan = _Plan(code, factors, norm, eps, output)
     out = torch.empty(plan.rows, plan.width if output else plan.outer, device=plan.device)
     forward_kernel[plan.grid](
-        x.contiguous(), code.contiguous(), plan.kernel, plan.root, out, *plan.sizes, eps, **plan.flags
+        x.contiguous(), code.contiguous(), plan.kernel, plan.root, out, *plan.sizes, eps, **plan.forward
     )
     return out
 
@@ -93,18 +97,17 @@ def mix_backward(
     left = torch.empty(plan.rows, plan.width, device=plan.device)
     d_square = left if norm is None else torch.empty_like(left)
     backward_kernel[plan.grid](
-        gradient, x, code, plan.kernel, plan.root, dx, d_code, left, d_square, *plan.sizes, eps, **plan.flags
+        gradient, x, code, plan.kernel, plan.root, dx, d_code, left, d_square, *plan.sizes, eps, **plan.backward
     )
     p, h, _, i = factors.shape
-    per_split = triton.cdiv(triton.cdiv(plan.rows, _SPLITS), _ROWS) * _ROWS
+    per_split = triton.cdiv(triton.cdiv(plan.rows, _SPLITS), _WEIGHT_ROWS) * _WEIGHT_ROWS
     splits = triton.cdiv(plan.rows, per_split)
     groups = triton.cdiv(i, _GROUP)
     d_kernel = torch.empty(splits, groups * _GROUP, plan.flags["HB"], plan.flags["OB"], device=plan.device)
     d_gram = torch.empty(splits, groups * _GROUP, plan.flags["HB"], plan.flags["IB"], device=plan.device)
     right = x if output else gradient
-    weight_kernel[(groups, splits)](
-        left, right, code, d_square, d_kernel, d_gram, *plan.sizes, per_split, GROUP=_GROUP, **plan.flags
-    )
+    shape = plan.flags | {"BM": _WEIGHT_ROWS, "GROUP": _GROUP}
+    weight_kernel[(groups, splits)](left, right, code, d_square, d_kernel, d_gram, *plan.sizes, per_split, **shape)
     d_weighted = d_kernel.sum(0)[:i, :h, : 2 * p].view(i, h, p, 2).permute(2, 1, 3, 0)
     if norm is None:
         return dx, d_code, d_weighted.contiguous(), factors.new_zeros(0)
