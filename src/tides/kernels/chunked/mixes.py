@@ -175,8 +175,9 @@ def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _with(backward: Any) -> Any:
     def run(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *ctx.saved_tensors, ctx.eps)
-        return dx, d_code, d_factors, None if ctx.saved_tensors[-1] is None else d_norm, None
+        saved = ctx.saved_tensors
+        dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *saved, ctx.eps)
+        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None
 
     return run
 
