@@ -134,12 +134,15 @@ def build_model(name: str, seeds: Sequence[int]) -> "FlashCore | FlashMamba | Fl
 
 
 def _picture(cell: Cell) -> Record:
-    """One easily read sequence under several gaps: three wide zones of three rates, four flashes apart."""
+    """One easily read sequence under several gaps: three wide zones, each with a flash, and four flashes apart."""
     drawn = fading_flash.sample(4000, generator=torch.Generator().manual_seed(0))
     flashes, zones = drawn.x[..., 0], drawn.zones
-    wide = torch.stack([(zones == rate).sum(1) for rate in range(3)]).amin(0) >= 10
+    inside = torch.stack([zones == rate for rate in range(3)])
+    wide = inside.sum(-1).amin(0) >= 9
+    lit = (inside * flashes).sum(-1).amin(0) >= 1
     apart = flashes.unfold(1, 6, 1).sum(-1).amax(1) <= 1
-    best = int((wide & apart & (flashes.sum(1) == 4)).nonzero()[0])
+    clear = flashes[:, -4:].sum(1) == 0
+    best = int((wide & lit & apart & clear & (flashes.sum(1) == 4)).nonzero()[0])
     flash, zone = flashes[best : best + 1], zones[best : best + 1]
     glows = [fading_flash.glow(flash, zone, torch.full((1, 1), gap)) for gap in cell.config["gaps"]]
     results = {

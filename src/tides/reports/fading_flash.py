@@ -164,7 +164,7 @@ def _section(comparison: Comparison, table: Table, out: Path, pictures: list[Rec
         parts += [expected.to_html(), paragraph(f"Expected values: {source}")]
     if "tides-refined" in comparison.records:
         parts.append(paragraph(_REFINED))
-    for result, caption in (("response_decay", _RESPONSE_CAPTION), ("mode_decay", _MODE_CAPTION)):
+    for result, caption in (("mode_decay", _MODE_CAPTION), ("response_decay", _RESPONSE_CAPTION)):
         values = comparison.values(result)
         if values:
             image = flash_figures.decays(values, gaps, rates, inside, out, f"{name}-{result.replace('_', '-')}")
@@ -233,9 +233,12 @@ _ERROR_CAPTION = (
     "Error relative to the spread of the target: median (line) and range (band) over seeds. "
     "Grey: gaps seen in training."
 )
+_MODE_CAPTION = (
+    "Effective decay seen inside: −Re λ·δ/Δ of the mode that lies nearest the zone's true rate. A flat line at the "
+    "true rate means that time stayed physical."
+)
 _RESPONSE_CAPTION = (
     "Effective decay seen from outside: −log of the ratio of the responses two steps and one step after a single "
-    "flash, divided by Δ. A flat line at the true rate means that time stayed physical. Holes in a line: the "
-    "response changed its sign."
+    "flash, divided by Δ. Towards large gaps and fast rates hardly anything is left of the response, and every small "
+    "error shows. Holes in a line: the response changed its sign."
 )
-_MODE_CAPTION = "Effective decay seen inside: −Re λ·δ/Δ of the mode that lies nearest the zone's true rate."
