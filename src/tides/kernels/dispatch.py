@@ -145,12 +145,21 @@ def _ops(backend: str) -> SSMOps:
 
 def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
     """Why `backend` cannot run this call, or None."""
+    missing = _missing(backend)
+    if missing is not None:
+        return missing
+    reason: str | None = _module(backend).obstacle(u, weights, spec, packed)
+    return reason
+
+
+@torch.compiler.assume_constant_result
+def _missing(backend: str) -> str | None:
+    """The library without which `backend` cannot be imported; asked at trace time, where dynamo follows no failure."""
     try:
-        module = _module(backend)
+        _module(backend)
     except ImportError as error:
         return f"it needs a library that is not installed ({error})"
-    reason: str | None = module.obstacle(u, weights, spec, packed)
-    return reason
+    return None
 
 
 def _module(backend: str) -> ModuleType:
