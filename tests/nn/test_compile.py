@@ -1,0 +1,35 @@
+"""torch.compile(fullgraph=True): same outputs, gradients and statistics, zero graph breaks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("compiled_models.py")
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def run(compiler: str, *kinds: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), compiler, *kinds], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("same result, one graph") == len(kinds)
+
+
+def test_one_graph_forward_and_backward() -> None:
+    """Traced and differentiated as one graph, run without code generation (which takes minutes)."""
+    run("aot_eager", "classifier")
+
+
+@pytest.mark.slow
+def test_every_model_is_one_graph() -> None:
+    run("aot_eager", "backbone", "steps", "readout")
+
+
+@pytest.mark.slow
+def test_inductor() -> None:
+    run("inductor", "backbone")
