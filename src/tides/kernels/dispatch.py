@@ -145,14 +145,14 @@ def _ops(backend: str) -> SSMOps:
 
 def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
     """Why `backend` cannot run this call, or None."""
-    missing = _missing(backend)
+    missing: str | None = _missing(backend)
     if missing is not None:
         return missing
     reason: str | None = _module(backend).obstacle(u, weights, spec, packed)
     return reason
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(backend: str) -> str | None:
     """The library without which `backend` cannot be imported; asked at trace time, where dynamo follows no failure."""
     try:
