@@ -1,5 +1,6 @@
 """Test-wide settings: one thread, float shapes checked at run time, a deterministic hypothesis profile."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # Signatures of the mathematics are checked in tests only: the hook would break torch.compile(fullgraph=True).
-install_import_hook("tides.functional", "beartype.beartype")
+if find_spec("beartype") is not None:
+    install_import_hook("tides.functional", "beartype.beartype")
 
 # Tensors in tests are small, and several test processes may share few cores.
 torch.set_num_threads(1)
