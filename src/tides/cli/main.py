@@ -12,6 +12,7 @@ from tides.errors import TidesError
 VERBS = {
     "run": "tides.cli.run",
     "report": "tides.cli.report",
+    "bench": "tides.cli.bench",
     "data": "tides.cli.data",
     "doctor": "tides.cli.doctor",
 }

@@ -82,15 +82,30 @@ def cells(
         raise ConfigError(f"lengths: found {list(lengths or ())}, wanted integers ≥ 2")
     shared = {"device": device, "threads": threads, "hardware": hardware(device), "code": _code_digest()}
     found = [Cell(NAME, f"{device}-ceiling", {"workload": "ceiling", "backend": "none", "length": 0, **shared})]
-    for name in names:
-        workload = WORKLOADS[name]
-        for backend in wanted:
+    # By backend first: on CUDA all cells of a backend share a process.
+    for backend in wanted:
+        for name in names:
+            workload = WORKLOADS[name]
             if backend not in workload.backends:
                 continue
             for length in workload.lengths or lengths or LENGTHS[device]:
                 if length <= LONGEST[device].get(backend, length):
                     found.append(_cell(name, workload, backend, length, shared))
     return found
+
+
+def protocol(device: str) -> dict[str, Any]:
+    """How the cells are measured, for the file of results."""
+    return {
+        "step": "forward, backward and fused Adam in float32; wall time, median of repeats after warm-up",
+        "forward": "evaluation mode without gradients",
+        "memory": "torch's allocator less what it held before the model was built (workspaces of libraries)"
+        if device == "cuda"
+        else "resident memory above the level before the model was built, in a fresh process",
+        "semantics": "compat='release' for every backend, as the numbers they are compared with; streaming: defaults",
+        "longest": LONGEST[device],
+        "seconds_per_cell": SECONDS_PER_CELL[device],
+    }
 
 
 def run_all(

@@ -86,6 +86,8 @@ def measure(config: dict[str, Any], seconds: float) -> dict[str, Any]:
         "memory": memory,
         "tokens_per_second": config["batch"] * config["length"] / step["median"],
         "graph": graph,
+        # A capture that failed may leave the device's streams in a state that nobody should measure in.
+        "broken": graph is not None and graph["status"] == "not captured",
     }
 
 

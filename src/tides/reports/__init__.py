@@ -2,4 +2,5 @@
 
 REPORTS = {
     "fading-flash": "tides.reports.fading_flash",
+    "speed": "tides.reports.speed",
 }

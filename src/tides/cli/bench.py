@@ -1,0 +1,92 @@
+"""`tides bench`: measure this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure time and memory on this machine."""
+
+
+@app.command()
+def speed(
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    lengths: Annotated[str | None, typer.Option(help="Sequence lengths of paper-100k, comma separated.")] = None,
+    configs: Annotated[
+        str | None, typer.Option(help="paper-100k, eigenworms, wide, streaming; comma separated.")
+    ] = None,
+    backends: Annotated[
+        str | None, typer.Option(help="triton, torch, cpu, reference, naive, transformer, module; comma separated.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the records; cells that are there are not repeated.")] = Path(
+        "runs/speed"
+    ),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure cells again that are there.")] = False,
+    limit: Annotated[float | None, typer.Option(help="Seconds after which a cell is given up.")] = None,
+) -> None:
+    """Training step, forward pass and peak memory by backend and length, beside naive code and a transformer."""
+    from rich.console import Console
+
+    from tides.errors import ConfigError, TidesError
+    from tides.experiments import speed as benchmark
+    from tides.experiments.runner import Cell
+    from tides.records import Record
+    from tides.reports import speed as results
+    from tides.reports.speed_summary import summarise
+
+    try:
+        wanted = None if lengths is None else [int(word.replace("_", "")) for word in lengths.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"lengths: found {lengths!r}, wanted integers separated by commas") from error
+    cells = benchmark.cells(
+        device,
+        lengths=wanted,
+        workloads=configs.split(",") if configs else None,
+        backends=backends.split(",") if backends else None,
+        threads=threads,
+    )
+    notices = Console(stderr=True)
+    done: list[str] = []
+
+    def watch(cell: Cell, record: Record, cached: bool) -> None:
+        done.append(cell.label)
+        found = record.results
+        taken = f"{found['step']['median'] * 1e3:.3g} ms" if "step" in found else found["status"]
+        state = "already there" if cached else f"measured in {record.seconds:.0f} s"
+        notices.print(f"{len(done)}/{len(cells)} {cell.label}: {taken} ({state})", highlight=False)
+
+    records = benchmark.run_all(cells, out, seconds_per_cell=limit, fresh=fresh, watch=watch)
+    if json_file is not None:
+        results.write_results(json_file, records, benchmark.protocol(device))
+    summary = summarise(records)
+    table = results.cell_table(summary)
+    _print_table(table.columns, table.rows)
+    for note in results.notes(summary, records):
+        print(note)
+    print(f"Records: {out}/records" + (f", everything: {json_file}" if json_file else ""))
+    failed = [cell.label for cell, record in zip(cells, records, strict=True) if record.results["status"] == "failed"]
+    if failed:
+        raise TidesError(f"{len(failed)} cells failed: {', '.join(failed)}")
+
+
+def _print_table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        # A log has no edge at which numbers would have to wrap.
+        console = Console(width=200)
+    table = Table(*columns)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*(cell.replace("\n", " ") for cell in row))
+    console.print(table)
