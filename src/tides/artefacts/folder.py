@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
 
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 _describe: dict[type[nn.Module], tuple[str, Callable[[Any], dict[str, Any]]]] = {}
 _build: dict[str, Callable[[dict[str, Any]], nn.Module]] = {}
@@ -61,11 +61,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module:
     """The model that `save` wrote, in evaluation mode."""
-    config = _read_config(Path(folder))
-    build = _build.get(config.get("model", ""))
-    if build is None:
-        raise DataError(f"{folder}: found model {config.get('model')!r}, wanted one of {', '.join(sorted(_build))}")
-    model = build(config).to(getattr(torch, config["dtype"]))
+    model = _build_model(Path(folder))
     try:
         tensors = load_file(Path(folder) / _WEIGHTS, device=str(device))
     except (OSError, SafetensorError) as error:
@@ -78,6 +74,19 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
         raise DataError(f"{folder}: {_WEIGHTS} does not fit {_CONFIG}; first difference at {different[0]!r}")
     model.load_state_dict(tensors)
     return model.to(device).eval()
+
+
+def _build_model(folder: Path) -> nn.Module:
+    config = _read_config(folder)
+    name, dtype = config.get("model"), _DTYPES.get(str(config.get("dtype")))
+    if name not in _build:
+        raise DataError(f"{folder}: found model {name!r}, wanted one of {', '.join(sorted(_build))}")
+    if dtype is None:
+        raise DataError(f"{folder}: found dtype {config.get('dtype')!r}, wanted one of {', '.join(_DTYPES)}")
+    try:
+        return _build[name](config).to(dtype)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{folder}: {_CONFIG} does not describe a {name}: {error!r}") from error
 
 
 def read_metadata(folder: str | Path) -> dict[str, Any]:
@@ -98,13 +107,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    # Not mkstemp: its files are readable by their owner alone, and a model may be shared.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        write(Path(temporary))
+        write(temporary)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

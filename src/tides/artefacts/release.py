@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tides.artefacts.folder import register_model
 from tides.errors import ConfigError, DataError
 from tides.nn import SSM, Backbone, Block, SequenceClassifier, TIDESConfig
 from tides.nn.glu import FeedForwardGLU, ResidualGLU
@@ -44,6 +45,7 @@ class StepwiseForecaster(nn.Module):
 
     def __init__(self, config: TIDESConfig, channels: int) -> None:
         super().__init__()
+        self.config, self.channels = config, channels
         self.backbone = Backbone(config)
         self.head = nn.Linear(config.hidden_size, channels)
 
@@ -51,6 +53,14 @@ class StepwiseForecaster(nn.Module):
         features, _ = self.backbone(x, gaps)
         answer: Tensor = self.head(features)
         return answer
+
+
+register_model(
+    "stepwise-forecaster",
+    StepwiseForecaster,
+    lambda model: {"config": model.config.to_dict(), "channels": model.channels},
+    lambda config: StepwiseForecaster(TIDESConfig.from_dict(config["config"]), config["channels"]),
+)
 
 
 def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) -> nn.Module:
