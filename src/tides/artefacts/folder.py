@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
 from torch import nn
 
 import tides
@@ -54,7 +55,8 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
-    _replace(folder / _WEIGHTS, lambda path: save_file(tensors, path))
+    # Written by us and not by the library, whose files are readable by their owner alone.
+    _replace(folder / _WEIGHTS, lambda path: path.write_bytes(serialise(tensors)))
     _replace(folder / _CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
     return folder
 
@@ -78,7 +80,7 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
 
 def _build_model(folder: Path) -> nn.Module:
     config = _read_config(folder)
-    name, dtype = config.get("model"), _DTYPES.get(str(config.get("dtype")))
+    name, dtype = str(config.get("model")), _DTYPES.get(str(config.get("dtype")))
     if name not in _build:
         raise DataError(f"{folder}: found model {name!r}, wanted one of {', '.join(sorted(_build))}")
     if dtype is None:
