@@ -1,13 +1,12 @@
 """`TIDESConfig`: every choice of a model in one frozen, strict dataclass; `compat` is a preset over its fields."""
 
 import dataclasses
-import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, Literal, Self
 
 from tides.errors import ConfigError
+from tides.fields import check_names, check_types, require
 from tides.functional.ssm import SSMSpec
 
 Variant = Literal["tides", "s5", "tides-lambda", "tides-bc", "tides-full", "mamba-s"]
@@ -83,24 +82,22 @@ class TIDESConfig:
     """`release` resolves every point on which the authors' code differs; contradicting it explicitly raises."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         positive = ("input_size", "hidden_size", "state_size", "groups", "depth")
-        _require(self, positive, lambda value: value >= 1, "an integer ≥ 1")
-        _require(self, ("encoder_depth", "decay_depth"), lambda value: value >= 0, "an integer ≥ 0")
-        _require(self, ("dropout",), lambda value: 0 <= value < 1, "a probability in [0, 1)")
-        _require(self, ("clip",), lambda value: value is None or value >= 0, "None or a number ≥ 0")
-        _require(
-            self, ("rank",), lambda value: isinstance(value, str) or value >= 1, "an integer ≥ 1, 'full' or 'diag'"
-        )
-        _require(self, ("step_init",), lambda value: 0 < value[0] <= value[1], "(low, high) with 0 < low ≤ high")
-        _require(self, ("first_gap",), lambda value: isinstance(value, str) or value >= 0, "a policy or a number ≥ 0")
-        _require(self, ("time_scale",), lambda value: isinstance(value, str) or value > 0, "'median' or a number > 0")
+        require(self, positive, lambda value: value >= 1, "an integer ≥ 1")
+        require(self, ("encoder_depth", "decay_depth"), lambda value: value >= 0, "an integer ≥ 0")
+        require(self, ("dropout",), lambda value: 0 <= value < 1, "a probability in [0, 1)")
+        require(self, ("clip",), lambda value: value is None or value >= 0, "None or a number ≥ 0")
+        require(self, ("rank",), lambda value: isinstance(value, str) or value >= 1, "an integer ≥ 1, 'full' or 'diag'")
+        require(self, ("step_init",), lambda value: 0 < value[0] <= value[1], "(low, high) with 0 < low ≤ high")
+        require(self, ("first_gap",), lambda value: isinstance(value, str) or value >= 0, "a policy or a number ≥ 0")
+        require(self, ("time_scale",), lambda value: isinstance(value, str) or value > 0, "'median' or a number > 0")
         smallest = 0.0 if self.compat == "release" else 1e-9
-        _require(self, ("expand",), lambda value: value >= smallest, "a number > 0 (0 only with compat='release')")
+        require(self, ("expand",), lambda value: value >= smallest, "a number > 0 (0 only with compat='release')")
         if self.bidirectional and self.reverse == "release" and self.hold == "following":
             raise ConfigError("reverse: 'release' re-uses the forward pass's intervals, which needs hold='preceding'")
         divisor = 2 * self.groups if self.conjugate else self.groups
-        _require(self, ("state_size",), lambda value: value % divisor == 0, f"a multiple of {divisor} (groups, halves)")
+        require(self, ("state_size",), lambda value: value % divisor == 0, f"a multiple of {divisor} (groups, halves)")
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Self:
@@ -168,12 +165,7 @@ def _resolving(initialise: Any) -> Any:
     """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
 
     def __init__(self: TIDESConfig, **fields: Any) -> None:
-        known = {field.name for field in dataclasses.fields(TIDESConfig)}
-        for name in fields:
-            if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-                raise ConfigError(f"{name}: unknown field of TIDESConfig{hint}")
+        check_names(TIDESConfig, fields)
         if "input_size" not in fields:
             raise ConfigError("input_size: missing; it is the number of data channels")
         pinned = _pinned(fields.get("compat"), fields.get("variant"))
@@ -186,53 +178,3 @@ def _resolving(initialise: Any) -> Any:
 
 
 TIDESConfig.__init__ = _resolving(TIDESConfig.__init__)  # type: ignore[method-assign]
-
-
-def _require(config: TIDESConfig, names: tuple[str, ...], test: Any, wanted: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not test(value):
-            raise ConfigError(f"{name}: found {value!r}, wanted {wanted}")
-
-
-def _check_types(config: TIDESConfig) -> None:
-    for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if _accepts(value, hint):
-            continue
-        if _accepts_number(value) and _accepts(float(value), hint):
-            # 1 stands for 1.0 where a real number is wanted.
-            object.__setattr__(config, name, float(value))
-            continue
-        raise ConfigError(f"{name}: found {value!r} ({type(value).__name__}), wanted {_describe(hint)}")
-
-
-def _accepts(value: Any, hint: Any) -> bool:
-    if hint is None or hint is type(None):
-        return value is None
-    if getattr(hint, "__origin__", None) is Literal:
-        return isinstance(value, str) and value in get_args(hint)
-    if getattr(hint, "__origin__", None) is tuple:
-        parts = get_args(hint)
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_accepts_number, value))
-    if get_args(hint):
-        return any(_accepts(value, part) for part in get_args(hint))
-    if hint is bool:
-        return isinstance(value, bool)
-    return isinstance(value, hint) and not isinstance(value, bool) and (hint is not float or math.isfinite(value))
-
-
-def _accepts_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _describe(hint: Any) -> str:
-    if getattr(hint, "__origin__", None) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if getattr(hint, "__origin__", None) is tuple:
-        return "a pair of finite numbers"
-    if hint is float:
-        return "a finite number"
-    if get_args(hint):
-        return " or ".join(_describe(part) for part in get_args(hint))
-    return "None" if hint is type(None) else str(hint.__name__)

@@ -1,0 +1,73 @@
+"""Strict fields of configuration dataclasses: known names, the annotated types, values in range.
+
+Every message is a `ConfigError` that names the field, what was found and what was wanted.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_args, get_type_hints
+
+from tides.errors import ConfigError
+
+
+def check_names(kind: type, names: Iterable[str]) -> None:
+    """Unknown names raise, with the nearest valid one."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConfigError(f"{name}: unknown field of {kind.__name__}{hint}")
+
+
+def check_types(config: Any) -> None:
+    """Every field must be what its annotation says; 1 stands for 1.0 where a real number is wanted."""
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if _accepts(value, hint):
+            continue
+        if _is_number(value) and _accepts(float(value), hint):
+            object.__setattr__(config, name, float(value))
+            continue
+        raise ConfigError(f"{name}: found {value!r} ({type(value).__name__}), wanted {_describe(hint)}")
+
+
+def require(config: Any, names: tuple[str, ...], test: Callable[[Any], bool], wanted: str) -> None:
+    """The values of these fields must pass `test`."""
+    for name in names:
+        value = getattr(config, name)
+        if not test(value):
+            raise ConfigError(f"{name}: found {value!r}, wanted {wanted}")
+
+
+def _accepts(value: Any, hint: Any) -> bool:
+    if hint is None or hint is type(None):
+        return value is None
+    if getattr(hint, "__origin__", None) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if getattr(hint, "__origin__", None) is tuple:
+        parts = get_args(hint)
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_is_number, value))
+    if get_args(hint):
+        return any(_accepts(value, part) for part in get_args(hint))
+    if hint is bool:
+        return isinstance(value, bool)
+    return isinstance(value, hint) and not isinstance(value, bool) and (hint is not float or math.isfinite(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _describe(hint: Any) -> str:
+    if getattr(hint, "__origin__", None) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if getattr(hint, "__origin__", None) is tuple:
+        return "a pair of finite numbers"
+    if hint is float:
+        return "a finite number"
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    return "None" if hint is type(None) else str(hint.__name__)
