@@ -16,7 +16,7 @@ from tides.errors import BackendUnavailable, TidesError
 from tides.experiments.naive import NaiveClassifier
 from tides.experiments.speed_contract import ContractBroken, check_contract
 from tides.experiments.speed_machine import ceiling
-from tides.experiments.speed_memory import MemoryPeak, limit_memory
+from tides.experiments.speed_memory import MemoryPeak
 from tides.experiments.speed_streaming import measure_streaming
 from tides.experiments.transformer import TransformerClassifier
 from tides.kernels import use_backend
@@ -62,8 +62,6 @@ def measure(config: dict[str, Any], seconds: float) -> dict[str, Any]:
         return ceiling(device)
     if config["workload"] == "streaming":
         return measure_streaming(config)
-    if device == "cpu":
-        limit_memory()
     contract = check_contract(config["model"], config["backend"], device)
     with _backend(config["backend"]):
         _warm_up(config)

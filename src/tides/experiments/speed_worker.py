@@ -23,7 +23,7 @@ class Worker:
         os.environ.update(dict.fromkeys(names, threads))
         spawn = multiprocessing.get_context("spawn")
         self._connection, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs, config["threads"]), daemon=True)
+        self._process = spawn.Process(target=_serve, args=(theirs, config["threads"], config["device"]), daemon=True)
         try:
             self._process.start()
         finally:
@@ -70,12 +70,15 @@ def _key(config: dict[str, Any]) -> tuple[Any, ...]:
     return config["device"], config["backend"], config["threads"]
 
 
-def _serve(connection: Any, threads: int) -> None:
+def _serve(connection: Any, threads: int, device: str) -> None:
     import torch
 
     from tides.experiments.speed_measure import measure_safely
+    from tides.experiments.speed_memory import limit_memory
 
     torch.set_num_threads(threads)
+    if device == "cpu":
+        limit_memory()
     while True:
         try:
             config, seconds = connection.recv()
