@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from tests.comparison import assert_close
 from tests.tolerances import GOLDEN
-
 from tides.artefacts import from_release
 from tides.artefacts.release import release_names
 from tides.errors import ConfigError, DataError
