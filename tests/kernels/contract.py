@@ -139,19 +139,21 @@ def tolerances(dtype: torch.dtype) -> tuple[float, float]:
     return (IDENTITY, IDENTITY) if dtype == torch.float64 else (FLOAT32_FORWARD, FLOAT32_GRADIENT)
 
 
-def check(problem: Problem, device: str) -> None:
-    """Compare the backend in use with the reference: every output and every gradient, all of them listed on failure."""
+def check(problem: Problem, device: str, *, floor: float = 1e-20) -> None:
+    """Compare the backend in use with the reference: every output and every gradient, all of them listed on failure.
+
+    What is below `floor` counts as zero: it has underflowed in float32, or is the reference's own rounding.
+    """
     found = run(selective_ssm, make_inputs(problem, device=device), problem.case)
-    compare(found, reference(problem), *tolerances(problem.dtype))
+    compare(found, reference(problem), *tolerances(problem.dtype), floor)
 
 
-def compare(found: Outcome, wanted: Outcome, forward: float, gradient: float) -> None:
+def compare(found: Outcome, wanted: Outcome, forward: float, gradient: float, floor: float) -> None:
     failures = []
     for kind, limit in (("forward", forward), ("gradients", gradient)):
         for name, expected in getattr(wanted, kind).items():
             value = getattr(found, kind)[name].cpu()
-            # A gradient that has underflowed in float32 counts as zero.
-            if float(expected.abs().max() if expected.numel() else 0) < 1e-20:
+            if float(expected.abs().max() if expected.numel() else 0) < floor:
                 error = float(value.abs().max()) if value.numel() else 0.0
             else:
                 error = relative_error(value, expected)

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
 
+from tests.comparison import assert_close
 from tests.functional.layers import VARIANTS, Case, describe
 from tests.kernels.backends import Target, over_targets, running
 from tests.kernels.contract import Problem, check, make_inputs
 from tests.kernels.pairwise import Row, pairwise_cover
+from tests.tolerances import IDENTITY
+from tides import functional as tf
 from tides.errors import BackendUnavailable
 from tides.kernels import selective_ssm
 from tides.kernels.dispatch import last_backend
@@ -133,6 +137,24 @@ def test_strided_inputs(target: Target) -> None:
         wanted, wanted_last = selective_ssm(u.contiguous(), gaps.contiguous(), inputs.weights, problem.case.spec)
     assert torch.allclose(found, wanted, rtol=1e-13, atol=1e-13)
     assert torch.allclose(last.s, wanted_last.s, rtol=1e-13, atol=1e-13)
+
+
+@over_targets()
+def test_broadcast_inputs_and_gradients(target: Target) -> None:
+    """Constant gaps, a static Λ and the gradient of a sum are views without memory of their own."""
+    problem = Problem(Case("s5"), dtype=torch.float64)
+    inputs = make_inputs(problem, device=target.device)
+    gaps = torch.full((), 0.3, dtype=torch.float64, device=target.device).expand(2, problem.l)
+    leaves = [inputs.u, inputs.weights.decay.bias, inputs.weights.frequency.bias, inputs.weights.step]
+
+    def gradients(layer: Any) -> tuple[torch.Tensor, ...]:
+        y, _ = layer(inputs.u, gaps, inputs.weights, problem.case.spec)
+        return torch.autograd.grad(y.sum(), leaves)
+
+    with running(target):
+        found = gradients(selective_ssm)
+    for ours, theirs in zip(found, gradients(tf.selective_ssm), strict=True):
+        assert_close(ours, theirs, IDENTITY)
 
 
 def test_the_cover_is_pairwise() -> None:

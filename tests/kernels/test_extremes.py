@@ -20,8 +20,9 @@ from tides.kernels import linear_scan, selective_ssm
 def test_steps_of_every_size(target: Target, discretisation: str, gap_scale: float) -> None:
     problem = Problem(Case("tides", discretisation=discretisation), l=63, gap_scale=gap_scale)
     if discretisation == "zoh" or gap_scale < 1e2:
+        # After 1e6 time constants nothing depends on the step any more; the reference leaves rounding there.
         with running(target):
-            check(problem, target.device)
+            check(problem, target.device, floor=1e-12 if gap_scale == 1e6 else 1e-20)
         return
     # A bilinear step of 1e4 turns the state by almost −1 each time: nothing of it decays, so only finiteness is asked.
     with running(target):

@@ -13,7 +13,7 @@ from torch import Tensor
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.chunked.column_norm import ColumnRoots
+from tides.kernels.column_norm import ColumnRoots
 from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
 
 # Elements of the largest temporary of a block: about the size of a core's cache, or large enough to fill a GPU.
@@ -60,16 +60,38 @@ def _bilinear_backward(gradient: Tensor, code: Tensor, x: Tensor, kernel: Tensor
     return d_code, d_x, work.flatten(-2).mT @ gradient
 
 
+class _Norms:
+    """The column norms of one mix, block by block, and the sum that their gradient needs."""
+
+    def __init__(self, factors: Tensor, eps: float) -> None:
+        self.roots, self.eps = ColumnRoots(factors), eps
+        self.products = torch.zeros_like(self.roots.root, dtype=torch.float64)
+
+    def __call__(self, code: Tensor) -> tuple[Tensor, Tensor]:
+        """The inverse rms (m, n, h) and R_h z̃ (m, n, k, h)."""
+        pressed = (code @ self.roots.root).unflatten(-1, (self.roots.rank, -1))
+        return torch.linalg.vecdot(pressed, pressed, dim=-2).add_(self.eps).rsqrt_(), pressed
+
+    def backward(self, d_square: Tensor, pressed: Tensor, code: Tensor) -> Tensor:
+        """Gradient of the code, given that of the mean square; `pressed` is overwritten."""
+        weighted = pressed.mul_(d_square.unsqueeze(-2)).flatten(-2)
+        self.products += code.mT @ weighted
+        return (weighted @ self.roots.root.mT).mul_(2)
+
+    def d_factors(self) -> Tensor:
+        return self.roots.d_factors(self.products)
+
+
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
 def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
     kernel = drive_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    norms = None if norm is None else _Norms(factors, eps)
     out = u.new_empty(*u.shape[:2], kernel.shape[-1])
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
-        if roots is not None:
-            x = x * roots.inverse_rms(roots.pressed(z), eps)
+        if norms is not None:
+            x = x * norms(z)[0]
         out[:, rows] = _outer(z, x) @ kernel
     return out
 
@@ -80,36 +102,35 @@ def mix_in_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
     kernel = drive_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    norms = None if norm is None else _Norms(factors, eps)
     du, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (u, code))
     d_kernel = torch.zeros_like(kernel)
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
-        if roots is None:
+        if norms is None:
             d_code[:, rows], du[:, rows], change = _bilinear_backward(gradient[:, rows], z, x, kernel)
         else:
-            pressed = roots.pressed(z)
-            inverse = roots.inverse_rms(pressed, eps)
+            inverse, pressed = norms(z)
             dz, d_scaled, change = _bilinear_backward(gradient[:, rows], z, x * inverse, kernel)
             du[:, rows] = d_scaled * inverse
             d_square = d_scaled.mul_(x).mul_(inverse.pow(3)).mul_(-0.5)
-            d_code[:, rows] = dz + roots.backward(d_square, pressed, z)
+            d_code[:, rows] = dz + norms.backward(d_square, pressed, z)
         d_kernel += change
     m, p, h, _, i = factors.shape
     d_weighted = d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1)
-    return (du, d_code, *unweighted(d_weighted, factors, norm, None if roots is None else roots.d_factors()))
+    return (du, d_code, *unweighted(d_weighted, factors, norm, None if norms is None else norms.d_factors()))
 
 
 @torch.library.custom_op("tides::mix_out_torch", mutates_args=())
 def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
     kernel = readout_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    norms = None if norm is None else _Norms(factors, eps)
     x = s.flatten(-2)
     out = s.new_empty(*s.shape[:2], kernel.shape[-1])
     for rows in _blocks(code, factors):
         y = _outer(code[:, rows], x[:, rows]) @ kernel
-        out[:, rows] = y if roots is None else y.mul_(roots.inverse_rms(roots.pressed(code[:, rows]), eps))
+        out[:, rows] = y if norms is None else y.mul_(norms(code[:, rows])[0])
     return out
 
 
@@ -119,26 +140,25 @@ def mix_out_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
     kernel = readout_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    norms = None if norm is None else _Norms(factors, eps)
     x = s.flatten(-2)
     dx, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (x, code))
     d_kernel = torch.zeros_like(kernel)
     for rows in _blocks(code, factors):
         g, z = gradient[:, rows], code[:, rows]
-        if roots is None:
+        if norms is None:
             d_code[:, rows], dx[:, rows], change = _bilinear_backward(g, z, x[:, rows], kernel)
         else:
-            pressed = roots.pressed(z)
-            inverse = roots.inverse_rms(pressed, eps)
+            inverse, pressed = norms(z)
             dz, dx[:, rows], change = _bilinear_backward(g * inverse, z, x[:, rows], kernel)
             d_square = (g * y[:, rows]).mul_(inverse.square_()).mul_(-0.5)
-            d_code[:, rows] = dz + roots.backward(d_square, pressed, z)
+            d_code[:, rows] = dz + norms.backward(d_square, pressed, z)
         d_kernel += change
     m, p, h, _, i = factors.shape
     signed = d_kernel.view(m, i, p, 2, h)
     signed[:, :, :, 1].neg_()
     d_weighted = signed.permute(0, 2, 4, 3, 1)
-    spread = None if roots is None else roots.d_factors()
+    spread = None if norms is None else norms.d_factors()
     return (dx.view_as(s), d_code, *unweighted(d_weighted, factors, norm, spread))
 
 

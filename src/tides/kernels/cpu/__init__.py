@@ -1,0 +1,32 @@
+"""The `cpu` backend: compiled loops (numba, extra `speed`) between torch's matrix products.
+
+The first call compiles for some seconds; the result is cached on disk, beside the sources or in the user's cache.
+"""
+
+import torch
+from torch import Tensor
+
+try:
+    import numba  # noqa: F401
+except ImportError as error:
+    raise ImportError("numba; install it with `pip install tides-ssm[speed]`") from error
+
+from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
+from tides.kernels.cpu.evolve import evolve
+from tides.kernels.cpu.mixes import mix_in, mix_out
+from tides.kernels.cpu.scan import scan
+
+OPS = SSMOps(mix_in, mix_out, evolve)
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed: bool) -> str | None:
+    """Why a call cannot run here; every feature can."""
+    if u.device.type != "cpu":
+        return f"the data is on {u.device}, not on the CPU"
+    if u.dtype not in _DTYPES:
+        return f"the data is {u.dtype}, and only float32 and float64 are compiled"
+    return None
+
+
+__all__ = ["OPS", "obstacle", "scan"]

@@ -1,0 +1,139 @@
+"""exp, expm1, sin, cos and erf as polynomials that compilers turn into vector code; library calls would not be.
+
+Range reduction: e^a = 2ⁿ e^r with |r| ≤ ln 2 / 2, and angles modulo π/2 with |r| ≤ π/4. Angles are always float64,
+so that an angle of thousands of radians keeps its digits in float32 too. NaN stays NaN; nothing else does.
+
+Every function has a float32 and a float64 form, chosen when the caller is compiled. Constants are typed, because a
+literal would turn float32 arithmetic into float64.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+_f, _i = np.float32, np.int32
+
+# Instructions may be fused, never reordered: range reduction depends on the order.
+EXACT_MATH = {"contract"}
+_OPTIONS: dict[str, Any] = {"fastmath": EXACT_MATH, "nogil": True}
+
+_LOG2E, _LOG2E_F = 1 / math.log(2), _f(1 / math.log(2))
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
+_LN2_HIGH_F, _LN2_LOW_F = _f(0.693359375), _f(-2.12194440e-4)
+_TWO_OVER_PI = 2 / math.pi
+# π/2 in three parts of 33 bits: their products with integers below 2²⁰ are exact.
+_PIO2_1, _PIO2_2, _PIO2_3 = 1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624871116645580e-21
+
+# expm1(r) = r + r² P(r): float32 by a minimax polynomial, float64 by Taylor's series.
+_E0, _E1, _E2 = _f(1.9875691500e-4), _f(1.3981999507e-3), _f(8.3334519073e-3)
+_E3, _E4, _E5 = _f(4.1665795894e-2), _f(1.6666665459e-1), _f(5.0000001201e-1)
+_T = tuple(1 / math.factorial(n) for n in range(2, 15))
+
+_S1, _S2, _S3 = _f(-1.6666654611e-1), _f(8.3321608736e-3), _f(-1.9515295891e-4)
+_C1, _C2, _C3 = _f(4.166664568298827e-2), _f(-1.388731625493765e-3), _f(2.443315711809948e-5)
+_SIN = tuple((-1) ** n / math.factorial(2 * n + 1) for n in range(1, 9))
+_COS = tuple((-1) ** n / math.factorial(2 * n) for n in range(2, 9))
+
+_HALF, _ONE, _1_5, _TWO = _f(0.5), _f(1), _f(1.5), _f(2)
+_LIMIT, _LIMIT_F = 1400.0, _f(150)
+
+
+def exp_and_expm1(a):  # type: ignore[no-untyped-def]
+    """(e^a, e^a − 1), both to the last digit or two; infinite and −1 where they over- and underflow."""
+    return math.exp(a), math.expm1(a)
+
+
+@overload(exp_and_expm1, jit_options=_OPTIONS, inline="always")
+def _(a):  # type: ignore[no-untyped-def]
+    if a == types.float32:
+
+        def single(a):  # type: ignore[no-untyped-def]
+            a = -_LIMIT_F if a < -_LIMIT_F else a
+            a = _LIMIT_F if a > _LIMIT_F else a
+            n = np.rint(a * _LOG2E_F)
+            r = (a - n * _LN2_HIGH_F) - n * _LN2_LOW_F
+            q = r + r * r * (((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5)
+            # 2ⁿ in two factors, so that subnormal and infinite results come out right.
+            whole = _i(n)
+            half = _i(whole >> _i(1))
+            one = _i((half + _i(127)) << _i(23)).view(np.float32)
+            two = _i((whole - half + _i(127)) << _i(23)).view(np.float32)
+            return (_ONE + q) * one * two, q * one * two + (one * two - _ONE)
+
+        return single
+
+    def double(a):  # type: ignore[no-untyped-def]
+        a = -_LIMIT if a < -_LIMIT else a
+        a = _LIMIT if a > _LIMIT else a
+        n = np.rint(a * _LOG2E)
+        r = (a - n * _LN2_HIGH) - n * _LN2_LOW
+        series = _T[12]
+        series = series * r + _T[11]
+        series = series * r + _T[10]
+        series = series * r + _T[9]
+        series = series * r + _T[8]
+        series = series * r + _T[7]
+        series = series * r + _T[6]
+        series = series * r + _T[5]
+        series = series * r + _T[4]
+        series = series * r + _T[3]
+        series = series * r + _T[2]
+        series = series * r + _T[1]
+        q = r + r * r * (series * r + _T[0])
+        whole = np.int64(n)
+        half = whole >> 1
+        one = np.int64((half + 1023) << 52).view(np.float64)
+        two = np.int64((whole - half + 1023) << 52).view(np.float64)
+        return (1.0 + q) * one * two, q * one * two + (one * two - 1.0)
+
+    return double
+
+
+def sin_and_cos(angle, like):  # type: ignore[no-untyped-def]
+    """(sin, cos) of a float64 angle, in the precision of `like`."""
+    return math.sin(angle), math.cos(angle)
+
+
+@overload(sin_and_cos, jit_options=_OPTIONS, inline="always")
+def _(angle, like):  # type: ignore[no-untyped-def]
+    if like == types.float32:
+
+        def single(angle, like):  # type: ignore[no-untyped-def]
+            k = np.rint(angle * _TWO_OVER_PI)
+            r = _f((angle - k * _PIO2_1) - k * _PIO2_2)
+            # Beyond every reduction the result is arbitrary, but still a sine.
+            r = -_ONE if r < -_ONE else r
+            r = _ONE if r > _ONE else r
+            x = r * r
+            sine = r + r * x * ((_S3 * x + _S2) * x + _S1)
+            cosine = _ONE - _HALF * x + x * x * ((_C3 * x + _C2) * x + _C1)
+            # The quadrant k mod 4 decides which is which, and the signs; no branches, they would stop vectorisation.
+            quadrant = _f(k - 4.0 * np.floor(k * 0.25))
+            odd = abs(quadrant - _TWO) == _ONE
+            s = cosine if odd else sine
+            c = sine if odd else cosine
+            return s if quadrant < _TWO else -s, -c if abs(quadrant - _1_5) < _ONE else c
+
+        return single
+
+    def double(angle, like):  # type: ignore[no-untyped-def]
+        k = np.rint(angle * _TWO_OVER_PI)
+        r = ((angle - k * _PIO2_1) - k * _PIO2_2) - k * _PIO2_3
+        r = -1.0 if r < -1.0 else r
+        r = 1.0 if r > 1.0 else r
+        x = r * r
+        s = ((_SIN[7] * x + _SIN[6]) * x + _SIN[5]) * x + _SIN[4]
+        s = (((s * x + _SIN[3]) * x + _SIN[2]) * x + _SIN[1]) * x + _SIN[0]
+        c = ((_COS[6] * x + _COS[5]) * x + _COS[4]) * x + _COS[3]
+        c = ((c * x + _COS[2]) * x + _COS[1]) * x + _COS[0]
+        sine, cosine = r + r * x * s, 1.0 - 0.5 * x + x * x * c
+        quadrant = k - 4.0 * np.floor(k * 0.25)
+        odd = abs(quadrant - 2.0) == 1.0
+        s = cosine if odd else sine
+        c = sine if odd else cosine
+        return s if quadrant < 2.0 else -s, -c if abs(quadrant - 1.5) < 1.0 else c
+
+    return double

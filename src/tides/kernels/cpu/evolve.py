@@ -1,0 +1,154 @@
+"""Discretise and scan in one compiled pass; the backward pass computes λ̄ and gain again and goes the other way."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tides.functional.discretise import Discretisation
+from tides.functional.evolve import Hold
+from tides.kernels.batching import merge_leading_axis
+from tides.kernels.cpu.arrays import broadcast_rows, nothing, rows
+from tides.kernels.cpu.intervals import METHODS, taylor_coefficients
+from tides.kernels.cpu.recurrence import run_backward, run_forward
+from tides.kernels.cpu.threads import run_jobs, spans
+
+
+def evolve(
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None = None,
+    *,
+    discretisation: Discretisation = "zoh",
+    hold: Hold = "following",
+    reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Tensor:
+    """`functional.evolve`."""
+    b, _, p = drive.shape
+    frequency = frequency.expand(b, 1, p) if frequency.ndim == 1 else frequency
+    s: Tensor = evolve_op(
+        decay, frequency, gaps, scale.expand(b, 1, p), drive, s0, cu_seqlens, discretisation, hold, reverse
+    )
+    return s
+
+
+def _sequences(drive: Tensor, cu_seqlens: Tensor | None) -> Any:
+    """(row, start, stop, row of s0) of every independent sequence."""
+    b, l, _ = drive.shape
+    if cu_seqlens is None:
+        return np.array([(row, 0, l, row) for row in range(b)], dtype=np.int64)
+    bounds = cu_seqlens.tolist()
+    return np.array([(0, *bounds[i : i + 2], i) for i in range(len(bounds) - 1)], dtype=np.int64)
+
+
+def _inputs(decay: Tensor, frequency: Tensor, gaps: Tensor, scale: Tensor, drive: Tensor) -> list[Any]:
+    """Flat rows; decay and frequency may be one row for all steps, and everything but the drive one for all series."""
+    return [
+        broadcast_rows(decay, 2),
+        broadcast_rows(frequency, 2),
+        broadcast_rows(gaps, 1),
+        broadcast_rows(scale, 1),
+        rows(drive),
+    ]
+
+
+@torch.library.custom_op("tides::evolve_cpu", mutates_args=(), device_types="cpu")
+def evolve_op(
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+) -> Tensor:
+    out = torch.empty_like(drive, memory_format=torch.contiguous_format)
+    states, sequences = rows(out), _sequences(drive, cu_seqlens)
+    inputs = _inputs(decay, frequency, gaps, scale, drive)
+    initial = nothing(states) if s0 is None else rows(s0)
+    settings = (gaps.shape[-1] > 1, METHODS[discretisation], hold == "following", reverse)
+
+    def work(span: tuple[int, int]) -> None:
+        run_forward(*inputs, initial, sequences[slice(*span)], *settings, states)
+
+    run_jobs(work, spans(len(sequences), torch.get_num_threads()))
+    return out
+
+
+@evolve_op.register_fake
+def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
+    return torch.empty_like(drive, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("tides::evolve_cpu_backward", mutates_args=(), device_types="cpu")
+def evolve_backward(
+    gradient: Tensor,
+    s: Tensor,
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of decay, frequency, gaps, scale, drive and s0."""
+    b, l, p = drive.shape
+    sequences = _sequences(drive, cu_seqlens)
+    arrays = [rows(gradient), rows(s), *_inputs(decay, frequency, gaps, scale, drive)]
+    initial = nothing(arrays[0]) if s0 is None else rows(s0)
+    static = frequency.shape[1] == 1
+    d_decay, d_drive = decay.new_empty(b, l, p), torch.empty_like(drive, memory_format=torch.contiguous_format)
+    d_frequency, d_gaps = decay.new_empty(b, 0 if static else l, p), gaps.new_empty(gaps.shape)
+    # One sum per sequence, added up afterwards: the same result on any number of threads.
+    sums = torch.empty(2, len(sequences), p, dtype=torch.float64)
+    ds0 = drive.new_empty(b, 0) if s0 is None else torch.empty_like(s0, memory_format=torch.contiguous_format)
+    outputs = [rows(d_decay), rows(d_frequency), rows(d_gaps), *sums.numpy(), rows(d_drive)]
+    d_initial = nothing(arrays[0]) if s0 is None else rows(ds0)
+    taylor = taylor_coefficients(arrays[0].dtype)
+    settings = (gaps.shape[-1] > 1, METHODS[discretisation], hold == "following", reverse, taylor)
+
+    def work(span: tuple[int, int]) -> None:
+        part = slice(*span)
+        own = [*outputs[:3], *(total[part] for total in outputs[3:5]), outputs[5]]
+        run_backward(*arrays, initial, sequences[part], *settings, *own, d_initial)
+
+    run_jobs(work, spans(len(sequences), torch.get_num_threads()))
+    owners = torch.from_numpy(sequences[:, 0])
+    by_row = torch.zeros(2, b, p, dtype=torch.float64).index_add_(1, owners, sums).to(decay.dtype).unsqueeze(2)
+    return d_decay, by_row[0].clone() if static else d_frequency, d_gaps, by_row[1].clone(), d_drive, ds0
+
+
+@evolve_backward.register_fake
+def _(gradient, s, decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
+    leaves = (decay, frequency, gaps, scale, drive)
+    ds0 = drive.new_empty(drive.shape[0], 0) if s0 is None else torch.empty_like(s0)
+    return (*(torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves), ds0)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
+    ctx.save_for_backward(output, *tensors)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    s, *tensors = ctx.saved_tensors
+    grads = evolve_backward(gradient, s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)
+    ds0 = None if tensors[5] is None else grads[5]
+    return (*grads[:5], ds0, None, None, None, None)
+
+
+evolve_op.register_autograd(_backward, setup_context=_setup)
+torch.library.register_vmap(evolve_op, merge_leading_axis(evolve_op))
+torch.library.register_vmap(evolve_backward, merge_leading_axis(evolve_backward))

@@ -1,0 +1,111 @@
+"""λ̄, gain and what their gradients need, for a flat stretch of (step, mode) pairs: the part of a scan that is parallel.
+
+Formulas: `chunked.discretise` and `chunked.evolve`. Everything is real planes; `half_angle` is Im λ δ / 2 in float64.
+The loops are short on purpose: with few arrays each, the compiler can prove that they do not overlap and vectorise.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, sin_and_cos
+
+ZOH, BILINEAR, DIRAC = 0, 1, 2
+METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
+
+compiled: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath=EXACT_MATH)
+
+_SMALLEST_SQUARE = 1e-30
+_TAYLOR_SQUARE = 0.25
+
+
+@compiled
+def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):  # type: ignore[no-untyped-def]
+    """λ̄ = e^z and gain = δ φ₁(z) = δ (e^z − 1)/z, z = growth + 2i·half_angle."""
+    real = growth.dtype.type
+    one, two, half, tiny = real(1), real(2), real(0.5), real(_SMALLEST_SQUARE)
+    for j in range(n):
+        lam_re[j], gain_re[j] = exp_and_expm1(growth[j])
+    for j in range(n):
+        gain_im[j], lam_im[j] = sin_and_cos(half_angle[j], one)
+    for j in range(n):
+        sine, e, m = gain_im[j], lam_re[j], gain_re[j]
+        versine = two * sine * sine
+        lam_im[j] *= two * sine * e
+        lam_re[j] = e - e * versine
+        gain_re[j] = m - m * versine - versine  # Re e^z − 1
+    for j in range(n):
+        a, b, d = growth[j], real(half_angle[j]) * two, delta[j]
+        re, im = gain_re[j], lam_im[j]
+        square = a * a + b * b
+        small = square < tiny
+        scale = d / (one if small else square)
+        gain_re[j] = d + d * a * half if small else (re * a + im * b) * scale
+        gain_im[j] = d * b * half if small else (im * a - re * b) * scale
+
+
+@compiled
+def zoh_slope(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im, k_re, k_im, taylor):  # type: ignore[no-untyped-def]
+    """K = δ² φ₁'(z) behind `zoh_forward`; φ₁' = (e^z − φ₁)/z, or its Taylor polynomial for |z| < ½."""
+    real = growth.dtype.type
+    one, two, radius, zero = real(1), real(2), real(_TAYLOR_SQUARE), real(0)
+    highest, last = taylor[0], taylor.size - 1
+    for j in range(n):
+        k_re[j], k_im[j] = highest, zero
+    # Two terms per pass halve the traffic; the number of terms behind the highest is even.
+    for i in range(1, last, 2):
+        high, low = taylor[i], taylor[i + 1]
+        for j in range(n):
+            a, b = growth[j], real(half_angle[j]) * two
+            re, im = k_re[j], k_im[j]
+            re, im = re * a - im * b + high, re * b + im * a
+            k_re[j], k_im[j] = re * a - im * b + low, re * b + im * a
+    for j in range(n):
+        a, b, d = growth[j], real(half_angle[j]) * two, delta[j]
+        square = a * a + b * b
+        near = square < radius
+        scale = d / (one if near else square)
+        re, im = d * lam_re[j] - gain_re[j], d * lam_im[j] - gain_im[j]
+        k_re[j] = d * d * k_re[j] if near else (re * a + im * b) * scale
+        k_im[j] = d * d * k_im[j] if near else (im * a - re * b) * scale
+
+
+@compiled
+def bilinear_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):  # type: ignore[no-untyped-def]
+    """λ̄ = 2/(1 − z/2) − 1 and gain = δ/(1 − z/2)."""
+    real = growth.dtype.type
+    one, two, half = real(1), real(2), real(0.5)
+    for j in range(n):
+        re, im = one - half * growth[j], real(half_angle[j])
+        square = re * re + im * im
+        lam_re[j], lam_im[j] = re / square, im / square
+    for j in range(n):
+        d, re, im = delta[j], lam_re[j], lam_im[j]
+        gain_re[j], gain_im[j] = d * re, d * im
+        lam_re[j], lam_im[j] = two * re - one, two * im
+
+
+@compiled
+def bilinear_slope(n, growth, half_angle, delta, w_re, w_im, k_re, k_im):  # type: ignore[no-untyped-def]
+    """W = 1/(1 − z/2)² and K = δ²/2 W."""
+    real = growth.dtype.type
+    one, two, half = real(1), real(2), real(0.5)
+    for j in range(n):
+        re, im = one - half * growth[j], real(half_angle[j])
+        square = re * re + im * im
+        re, im = re / square, im / square
+        w_re[j], w_im[j] = re * re - im * im, two * re * im
+    for j in range(n):
+        factor = half * delta[j] * delta[j]
+        k_re[j], k_im[j] = factor * w_re[j], factor * w_im[j]
+
+
+def taylor_coefficients(dtype: Any) -> Any:
+    """(n+1)/(n+2)! from the highest power down: an odd number of them, to half an ulp for |z| < ½."""
+    terms = 11 if dtype == np.float32 else 19
+    coefficients, factorial = [], 2.0
+    for n in range(terms):
+        coefficients.append((n + 1) / factorial)
+        factorial *= n + 3
+    return np.array(coefficients[::-1], dtype=dtype)
