@@ -1,0 +1,60 @@
+"""The optimiser: Adam or AdamW over tagged groups, its schedule, clipping, and its state by parameter name."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tides.errors import ConfigError, DataError
+from tides.training.config import TrainConfig
+from tides.training.groups import parameter_groups
+from tides.training.schedule import rate_factor
+
+
+class Optimiser:
+    """One update at a time; the learning rates follow the step number alone, so there is no schedule to store."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig, steps_per_epoch: int) -> None:
+        self.config, self.steps_per_epoch = config, steps_per_epoch
+        self.groups = parameter_groups(model, config)
+        if not self.groups:
+            raise ConfigError(f"model: {type(model).__name__} has no trainable parameter")
+        kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.AdamW
+        settings = [{"params": g.parameters, "lr": g.lr, "weight_decay": g.weight_decay} for g in self.groups]
+        self._torch = kind(settings, fused=True)
+        self._parameters = [parameter for group in self.groups for parameter in group.parameters]
+
+    def update(self, step: int) -> Tensor:
+        """Clip the gradients, take one step, clear them; returns their global norm before clipping."""
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._parameters, self.config.clip_norm, norm)
+        factor = rate_factor(self.config, step, self.steps_per_epoch)
+        for settings, group in zip(self._torch.param_groups, self.groups, strict=True):
+            settings["lr"] = group.lr * factor
+        self._torch.step()
+        self._torch.zero_grad(set_to_none=True)
+        return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """Every moment under `<parameter>/<slot>`."""
+        return {
+            f"{name}/{slot}": value
+            for name, parameter in self._named()
+            for slot, value in self._torch.state[parameter].items()
+        }
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """The strict inverse of `state`."""
+        owners = dict(self._named())
+        for key, value in tensors.items():
+            name, _, slot = key.rpartition("/")
+            if name not in owners:
+                raise DataError(f"optimiser state: {name!r} is no trainable parameter of this model")
+            parameter = owners[name]
+            # The step count keeps its own dtype; moments live where the parameter lives.
+            self._torch.state[parameter][slot] = value.to(parameter.device).clone()
+
+    def _named(self) -> list[tuple[str, nn.Parameter]]:
+        return [pair for group in self.groups for pair in zip(group.names, group.parameters, strict=True)]
