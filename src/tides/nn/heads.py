@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tides.errors import ShapeError
 from tides.nn.backbone import Backbone
+from tides.nn.calibration import check_scales
 from tides.nn.checks import check_count, check_gaps
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState, PooledState
@@ -90,6 +91,10 @@ class SequenceHead(nn.Module):
         self.backbone.calibrate(gaps, shift, scale)
         return self
 
+    def gaps(self, times: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Gaps of these times with the stored first-gap policy."""
+        return self.backbone.calibration.gaps(times, valid)
+
     def count_parameters(self, *, release_equivalent: bool = False) -> int:
         """See `Backbone.count_parameters`."""
         head = sum(parameter.numel() for parameter in self.head.parameters())
@@ -115,13 +120,37 @@ class SequenceClassifier(SequenceHead):
 
 
 class SequenceRegressor(SequenceHead):
-    """Numbers (b, targets) for every series."""
+    """Numbers (b, targets) for every series, in the targets' own units once calibrated."""
 
     _outputs = "targets"
+    output_shift: Tensor
+    output_scale: Tensor
 
     def __init__(self, config: TIDESConfig, targets: int = 1, *, static_size: int = 0) -> None:
         super().__init__(config, targets, static_size=static_size)
         self.targets = targets
+        self.register_buffer("output_shift", torch.zeros(targets))
+        self.register_buffer("output_scale", torch.ones(targets))
+
+    @torch.no_grad()
+    def calibrate(
+        self,
+        gaps: Tensor,
+        shift: Tensor | None = None,
+        scale: Tensor | None = None,
+        output_shift: Tensor | None = None,
+        output_scale: Tensor | None = None,
+    ) -> Self:
+        """See `Backbone.calibrate`; the output scales are e.g. mean and standard deviation of training targets."""
+        super().calibrate(gaps, shift, scale)
+        if output_shift is not None or output_scale is not None:
+            output_shift, output_scale = check_scales(output_shift, output_scale, self.targets, prefix="output_")
+            self.output_shift.copy_(output_shift)
+            self.output_scale.copy_(output_scale)
+        return self
+
+    def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
+        return super()._answer(pooled, static) * self.output_scale + self.output_shift
 
 
 def _take_last(features: Tensor, valid: Tensor | None) -> Tensor:

@@ -1,0 +1,58 @@
+"""Scales of the training data, stored in the model before the first step."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tides.data.dataset import IrregularDataset
+from tides.data.scaling import Scaling
+from tides.errors import ConfigError, DataError
+
+Moments = tuple[Tensor, Tensor]
+
+
+def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, outputs: Moments | None = None) -> None:
+    """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries.
+
+    `outputs` are shift and scale of the model's answers, where it predicts numbers.
+    """
+    fit: Any = getattr(model, "calibrate", None)
+    if fit is None:
+        raise ConfigError(f"calibrate: {type(model).__name__} has no method calibrate(); use calibrate='none'")
+    gaps = [np.diff(train.times(i)) for i in range(len(train))]
+    scales: dict[str, Tensor] = {}
+    if values:
+        scaling = Scaling.fit(train)
+        scales = {"shift": torch.from_numpy(scaling.mean), "scale": torch.from_numpy(scaling.std)}
+    if outputs is not None:
+        scales |= {"output_shift": outputs[0], "output_scale": outputs[1]}
+    fit(torch.from_numpy(np.concatenate(gaps)), **scales)
+
+
+def target_moments(train: IrregularDataset) -> Moments:
+    """Mean and standard deviation (1 where it vanishes) of each target channel over its observed training targets."""
+    columns: list[list[Any]] = []
+    for position, one in enumerate(train):
+        if one.target is None or one.target_observed is None:
+            raise DataError(f"series {one.id if one.id is not None else position!r} has no forecast target")
+        columns = columns or [[] for _ in range(one.target.shape[1])]
+        for channel, column in enumerate(columns):
+            column.append(one.target[one.target_observed[:, channel], channel])
+    return _moments([np.concatenate(column) for column in columns])
+
+
+def label_moments(train: IrregularDataset) -> Moments:
+    """Mean and standard deviation (1 where it vanishes) of each number that labels the training series."""
+    labels = train.labels
+    if labels is None:
+        raise DataError("regression: the training series have no labels")
+    return _moments(list(labels.reshape(len(labels), -1).T))
+
+
+def _moments(columns: list[Any]) -> Moments:
+    shift = [float(np.mean(column, dtype=np.float64)) if len(column) else 0.0 for column in columns]
+    spread = [float(np.std(column, dtype=np.float64)) if len(column) else 0.0 for column in columns]
+    scale = [std if std > 1e-12 * abs(mean) else 1.0 for mean, std in zip(shift, spread, strict=True)]
+    return torch.tensor(shift, dtype=torch.float64), torch.tensor(scale, dtype=torch.float64)

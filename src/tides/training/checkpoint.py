@@ -1,0 +1,95 @@
+"""Checkpoints: tensors in safetensors, everything else in JSON, never half written.
+
+`checkpoint.json` is the truth: it names its tensor file and is replaced in one rename. A new tensor file is written
+under a new name first and the old one removed last, so that a process killed at any moment leaves a complete pair.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tides.errors import ConfigError, DataError
+from tides.records import write_json
+from tides.training.state import RunState
+
+FORMAT = 1
+_POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
+
+
+class Checkpoint(NamedTuple):
+    """A run's state and its tensors (model, best weights, optimiser, random generators)."""
+
+    state: RunState
+    tensors: dict[str, Tensor]
+
+
+class CheckpointFolder:
+    """The newest checkpoint of one run. `identity` says which run it is; another one's folder is refused."""
+
+    def __init__(self, folder: str | Path, identity: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.identity = json.loads(json.dumps(identity))
+        self._serial = 0
+
+    @property
+    def path(self) -> Path:
+        """The file that a message can point to."""
+        return self.folder / _POINTER
+
+    def save(self, state: RunState, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = _TENSORS.format(serial=self._serial + 1)
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / name)
+        _flush(self.folder / name)
+        content = {"format": FORMAT, "tensors": name, "identity": self.identity, "state": state.to_dict()}
+        write_json(self.path, content)
+        self._serial += 1
+        self._clear(keep=name)
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoint of this run, or None where there is none yet; leftovers of a killed process are removed."""
+        if not self.path.exists():
+            self._clear(keep="")
+            return None
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise DataError(f"{self.path}: found format {content['format']}, wanted {FORMAT}")
+            name = str(content["tensors"])
+            state, identity = RunState(**content["state"]), content["identity"]
+            tensors = load_file(self.folder / name)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise DataError(
+                f"{self.path}: not a readable checkpoint ({error}); remove the folder to start anew"
+            ) from error
+        self._check(identity)
+        self._serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
+        self._clear(keep=name)
+        return Checkpoint(state, tensors)
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        for part, wanted in self.identity.items():
+            if found.get(part) == wanted:
+                continue
+            was, now = found.get(part), wanted
+            if isinstance(was, dict) and isinstance(now, dict):
+                part, was, now = next((k, was.get(k), now[k]) for k in now if was.get(k) != now[k])
+            raise ConfigError(f"{part}: the run in {self.folder} has {was!r}, found {now!r}; use another folder")
+
+    def _clear(self, keep: str) -> None:
+        for pattern in ("checkpoint-*.safetensors", "*.partial"):
+            for path in self.folder.glob(pattern):
+                if path.name != keep:
+                    path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,68 @@
+"""Scoring a model on a data set it was not trained on."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tides.data.batch import IrregularBatch
+from tides.data.collation import collate
+from tides.data.dataset import IrregularDataset
+from tides.errors import DataError
+from tides.training.bootstrap import Estimate, bootstrap
+from tides.training.predictions import Predictions
+from tides.training.tasks import Task
+
+
+class Answers(NamedTuple):
+    """A data set's mean loss and the predictions behind its metrics."""
+
+    loss: float
+    predictions: Predictions
+
+
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    data: IrregularDataset,
+    *,
+    batch_size: int = 64,
+    resamples: int = 1000,
+    coverage: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Estimate]:
+    """Every metric of the task on `data` with a bootstrap interval over series."""
+    predictions = answer(model, task, data, batch_size).predictions
+    return {
+        name: bootstrap(metric, len(predictions), resamples=resamples, coverage=coverage, seed=seed)
+        for name, metric in predictions.metrics().items()
+    }
+
+
+@torch.no_grad()
+def answer(model: nn.Module, task: Task, data: IrregularDataset, batch_size: int, *, autocast: bool = False) -> Answers:
+    """The model's answers in evaluation mode, in the order of the data; its mode is restored afterwards."""
+    if len(data) == 0:
+        raise DataError("evaluation: the data set is empty")
+    training = model.training
+    model.eval()
+    total = weight = 0.0
+    parts: list[Predictions] = []
+    try:
+        for begin in range(0, len(data), batch_size):
+            batch = load_batch(model, data[begin : begin + batch_size])
+            with torch.autocast(batch.values.device.type, torch.bfloat16, enabled=autocast):
+                output = task.predict(model, batch)
+            loss = task.loss(output, batch)
+            total, weight = total + float(loss.total), weight + float(loss.weight)
+            parts.append(task.score(output, batch))
+    finally:
+        model.train(training)
+    return Answers(total / weight if weight else float("nan"), type(parts[0]).join(parts))
+
+
+def load_batch(model: nn.Module, series: IrregularDataset) -> IrregularBatch:
+    """These series as a batch in the model's precision, on its device."""
+    parameter = next(model.parameters())
+    dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+    return collate(series, dtype=dtype).to(parameter.device)

@@ -1,0 +1,17 @@
+"""In which order series are seen: a function of seed and epoch alone, so that a run can continue anywhere."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.sampler import LengthBucketSampler
+from tides.training.config import TrainConfig
+
+
+def epoch_batches(lengths: NDArray[np.int64], config: TrainConfig, epoch: int) -> list[list[int]]:
+    """The batches of one epoch as positions in the training data; their number is the same in every epoch."""
+    if config.bucketed:
+        sampler = LengthBucketSampler(lengths, config.batch_size, seed=config.seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+    shuffled = np.random.default_rng((config.seed, epoch)).permutation(len(lengths)).tolist()
+    return [shuffled[begin : begin + config.batch_size] for begin in range(0, len(shuffled), config.batch_size)]

@@ -1,0 +1,61 @@
+"""Where a run stands: everything but tensors, in plain numbers that survive JSON exactly."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tides.training.metrics import HIGHER_IS_BETTER
+
+Row = dict[str, float | int | None]
+"""One line of metrics; None where a metric is undefined."""
+
+
+@dataclass
+class RunState:
+    """Position, sums of the unfinished epoch, and what early stopping remembers."""
+
+    epoch: int = 0
+    """Epochs that are complete, validation included."""
+    batch: int = 0
+    """Batches of the unfinished epoch that are done."""
+    step: int = 0
+    loss_total: float = 0.0
+    loss_weight: float = 0.0
+    first_loss: float | None = None
+    best_epoch: int = 0
+    """Counted from 1; 0 before there is one."""
+    best_value: float | None = None
+    history: list[Row] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: Literal["epochs", "patience"] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def close_epoch(self, row: Row, monitor: str, value: float | None) -> bool:
+        """Enter an epoch's metrics; true if it is the best so far. Without a value the newest counts as the best."""
+        self.epoch, self.batch, self.loss_total, self.loss_weight = self.epoch + 1, 0, 0.0, 0.0
+        self.history.append(row)
+        if value is not None and self.best_value is not None:
+            better = value > self.best_value if monitor in HIGHER_IS_BETTER else value < self.best_value
+            if not better:
+                return False
+        self.best_epoch, self.best_value = self.epoch, value
+        return True
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a finished run amounts to; the model holds the weights of `best_epoch`."""
+
+    stopped: Literal["epochs", "patience"]
+    epochs: int
+    steps: int
+    best_epoch: int
+    """Counted from 1."""
+    best: Row
+    """The metrics of the best epoch."""
+    history: list[Row]
+    seconds: float
+    """Wall time, summed over interruptions."""
+    folder: Path | None

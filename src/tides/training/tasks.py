@@ -1,0 +1,242 @@
+"""Tasks: how a batch becomes a model's call, a loss and a score. The engine knows tasks, tasks know call contracts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tides.data.batch import IrregularBatch
+from tides.data.dataset import IrregularDataset
+from tides.errors import ConfigError, DataError, ShapeError
+from tides.training.calibration import calibrate, label_moments, target_moments
+from tides.training.predictions import CLASS_METRICS, ClassPredictions, NumberPredictions, Predictions
+
+# A predicted standard deviation never falls below this share of the target's scale: exact fits stay finite.
+_SMALLEST_SPREAD = 1e-3
+
+
+class Loss(NamedTuple):
+    """A sum over scored entries and their weight (their number, as a rule): batches of any size add up rightly."""
+
+    total: Tensor
+    weight: Tensor
+
+
+class Task(Protocol):
+    """What `fit` must know of a problem."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the validation metrics, besides `loss`."""
+
+    def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        """Store the training data's scales in the model: those of time, and with `values` those of the channels."""
+
+    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        """The model's raw output for this batch."""
+
+    def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
+        """What training minimises."""
+
+    def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
+        """The output beside the truth, ready for the metrics."""
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Cross-entropy of logits (b, k) against class indices, optionally with one weight per class."""
+
+    class_weights: tuple[float, ...] | None = None
+
+    @classmethod
+    def balanced(cls, train: IrregularDataset) -> Self:
+        """Weights n/(k·n_c) under which every class counts the same."""
+        labels = train.labels
+        if labels is None or labels.dtype != np.int64:
+            raise DataError("class weights: the training data has no class labels")
+        counts = np.bincount(labels, minlength=len(train.class_names or ()))
+        if not counts.all():
+            raise DataError(f"class weights: no training series is of class {int(np.argmin(counts))}")
+        return cls(tuple((len(labels) / (len(counts) * counts)).tolist()))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(CLASS_METRICS)
+
+    def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        calibrate(model, train, values=values)
+
+    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        return _call_on_series(model, batch)
+
+    def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
+        labels = _labels(output, batch)
+        weights = self._weights(output)[labels]
+        return Loss((F.cross_entropy(_full(output), labels, reduction="none") * weights).sum(), weights.sum())
+
+    def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
+        probabilities = output.double().softmax(-1)
+        return ClassPredictions(probabilities.numpy(force=True), _labels(output, batch).numpy(force=True))
+
+    def _weights(self, output: Tensor) -> Tensor:
+        k = output.shape[-1]
+        if self.class_weights is None:
+            return torch.ones(k, device=output.device)
+        if len(self.class_weights) != k:
+            raise ConfigError(f"class_weights: found {len(self.class_weights)}, wanted one for each of {k} classes")
+        return torch.tensor(self.class_weights, device=output.device)
+
+
+@dataclass(frozen=True)
+class _Numbers(ABC):
+    """Squared error or Gaussian likelihood of numbers, each channel's error divided by its `scale`.
+
+    With `gaussian` the model gives twice as many channels as there are targets: means, then numbers whose softplus is
+    the standard deviation in units of `scale`. Losses and metrics are in units of `scale` (None: the data's own).
+    """
+
+    scale: tuple[float, ...] | None = None
+    gaussian: bool = False
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("mse", "mae", "nll") if self.gaussian else ("mse", "mae")
+
+    def moments(self, output: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Predicted means and standard deviations (None unless `gaussian`) in the data's own units."""
+        if not self.gaussian:
+            return output, None
+        if output.shape[-1] % 2:
+            raise ShapeError(f"output: found {output.shape[-1]} channels, wanted a mean and a spread for each target")
+        means, raw = output.chunk(2, dim=-1)
+        return means, (F.softplus(raw) + _SMALLEST_SPREAD) * self._scale(means)
+
+    def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
+        means, spreads = self.moments(output)
+        scale = self._scale(means)
+        targets, scored = self._targets(means, batch)
+        error = _full((means - targets) / scale).masked_fill(~scored, 0)
+        if spreads is None:
+            return Loss(error.square().sum(), scored.sum())
+        spread = _full(spreads / scale)
+        nll = spread.log() + 0.5 * (error / spread).square() + 0.5 * float(np.log(2 * np.pi))
+        return Loss(nll.masked_fill(~scored, 0).sum(), scored.sum())
+
+    def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
+        means, spreads = self.moments(output)
+        targets, scored = self._targets(means, batch)
+        scale = self._scale(means).double()
+
+        def pick(x: Tensor) -> Any:
+            return (x.double() / scale)[scored].numpy(force=True)
+
+        owners = scored.nonzero()[:, 0].numpy(force=True)
+        return NumberPredictions(
+            pick(means), pick(targets), None if spreads is None else pick(spreads), owners, len(batch)
+        )
+
+    def _scale(self, means: Tensor) -> Tensor:
+        c = means.shape[-1]
+        if self.scale is None:
+            return torch.ones(c, device=means.device)
+        if len(self.scale) != c:
+            raise ConfigError(f"scale: found {len(self.scale)} numbers, wanted one for each of {c} target channels")
+        return torch.tensor(self.scale, device=means.device)
+
+    def _output_moments(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Shift and scale of a model's output channels; those of the spreads stay as they are."""
+        shift, scale = moments
+        if self.gaussian:
+            shift, scale = torch.cat([shift, torch.zeros_like(shift)]), torch.cat([scale, torch.ones_like(scale)])
+        return shift, scale
+
+    @abstractmethod
+    def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
+        """Truth in the shape of the means, and which entries count."""
+
+
+@dataclass(frozen=True)
+class Forecasting(_Numbers):
+    """Values (b, q, c) at query times, scored where a target was observed."""
+
+    @classmethod
+    def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
+        """Errors in standard deviations of the training targets, so that every channel counts the same."""
+        return cls(tuple(target_moments(train)[1].tolist()), gaussian)
+
+    def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        outputs = self._output_moments(target_moments(train)) if values else None
+        calibrate(model, train, values=values, outputs=outputs)
+
+    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        call = cast(Callable[..., Tensor], model)
+        return call(
+            batch.values,
+            batch.times,
+            batch.observed,
+            batch.query_times,
+            valid=batch.valid,
+            query_valid=batch.query_valid,
+        )
+
+    def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
+        if batch.targets is None or batch.target_observed is None:
+            raise DataError("forecasting: the series have no query_times and target; see data.forecast_windows")
+        if means.shape != batch.targets.shape:
+            raise ShapeError(f"output: found {tuple(means.shape)}, wanted (b, q, c) = {tuple(batch.targets.shape)}")
+        return batch.targets, batch.target_observed
+
+
+@dataclass(frozen=True)
+class Regression(_Numbers):
+    """Numbers (b, t) for every series."""
+
+    @classmethod
+    def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
+        """Errors in standard deviations of the training labels."""
+        return cls(tuple(label_moments(train)[1].tolist()), gaussian)
+
+    def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        outputs = self._output_moments(label_moments(train)) if values else None
+        calibrate(model, train, values=values, outputs=outputs)
+
+    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        return _call_on_series(model, batch)
+
+    def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
+        if batch.targets is None or batch.target_observed is not None:
+            raise DataError("regression: the series have no labels")
+        targets = batch.targets.reshape(len(batch), -1).to(means.dtype)
+        if means.shape != targets.shape:
+            raise ShapeError(f"output: found {tuple(means.shape)}, wanted (b, t) = {tuple(targets.shape)}")
+        return targets, torch.ones_like(targets, dtype=torch.bool)
+
+
+def _call_on_series(model: nn.Module, batch: IrregularBatch) -> Tensor:
+    """A model that stores a first-gap policy forms its own gaps; any other is given the batch's."""
+    form = getattr(model, "gaps", None)
+    gaps = batch.gaps if form is None else form(batch.times, batch.valid)
+    static = {} if batch.static is None else {"static": batch.static}
+    call = cast(Callable[..., Tensor], model)
+    return call(batch.values, gaps, observed=batch.observed, valid=batch.valid, **static)
+
+
+def _full(x: Tensor) -> Tensor:
+    """Losses are summed in full precision, also under autocast."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _labels(output: Tensor, batch: IrregularBatch) -> Tensor:
+    labels = batch.targets
+    if labels is None or labels.is_floating_point() or labels.ndim != 1:
+        found = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
+        raise DataError(f"labels: found {found}, wanted one class index per series")
+    k = output.shape[-1]
+    if labels.device.type == "cpu" and not bool(((labels >= 0) & (labels < k)).all()):
+        raise DataError(f"labels: found classes {int(labels.min())} to {int(labels.max())}, the model has {k}")
+    return labels
