@@ -21,7 +21,7 @@ from tides.kernels.triton.evolve_kernels import (
 
 _METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
-_TILE = 2048
+_TILE = 1024
 _CARRY_CHUNKS = 64
 
 

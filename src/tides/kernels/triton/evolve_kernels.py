@@ -15,11 +15,19 @@ ZOH, BILINEAR, DIRAC, GIVEN = 0, 1, 2, 3
 
 @triton.jit
 def compose(ar, ai, br, bi, cr, ci, dr, di):
-    """(a, b) then (c, d): s ↦ c (a s + b) + d. An overflowing c times nothing stays nothing."""
-    pr, pi = multiply(cr, ci, ar, ai)
-    qr, qi = multiply(cr, ci, br, bi)
-    nothing = (br == 0.0) & (bi == 0.0)
-    return pr, pi, tl.where(nothing, 0.0, qr) + dr, tl.where(nothing, 0.0, qi) + di
+    """(a, b) then (c, d): s ↦ c (a s + b) + d. Zero wins over overflow: nothing grows from nothing, and a beginning
+    (c = 0) forgets whatever came before it."""
+    pr, pi = times(cr, ci, ar, ai)
+    qr, qi = times(cr, ci, br, bi)
+    return pr, pi, qr + dr, qi + di
+
+
+@triton.jit
+def times(cr, ci, br, bi):
+    """c · b, where zero times infinity is zero."""
+    pr, pi = multiply(cr, ci, br, bi)
+    nothing = ((br == 0.0) & (bi == 0.0)) | ((cr == 0.0) & (ci == 0.0))
+    return tl.where(nothing, 0.0, pr), tl.where(nothing, 0.0, pi)
 
 
 @triton.jit
@@ -142,10 +150,9 @@ def forward_kernel(
     else:
         if HAS_CARRY:
             cr, ci = load_complex(carry, (row * chunks + chunk) * P + mode, mode < P)
-            sr, si = multiply(ar, ai, cr, ci)
-            nothing = (cr == 0.0) & (ci == 0.0)
-            br += tl.where(nothing, 0.0, sr)
-            bi += tl.where(nothing, 0.0, si)
+            sr, si = times(ar, ai, cr, ci)
+            br += sr
+            bi += si
         here = (row * L + index) * P + mode
         tl.store(out + 2 * here, br, inside)
         tl.store(out + 2 * here + 1, bi, inside)
@@ -169,10 +176,9 @@ def carry_kernel(summary, carry, P, chunks, N: tl.constexpr, BP: tl.constexpr):
         br = tl.load(at + 2, inside, 0.0)
         bi = tl.load(at + 3, inside, 0.0)
         ar, ai, br, bi = tl.associative_scan((ar, ai, br, bi), 0, compose)
-        pr, pi = multiply(ar, ai, sr[None, :], si[None, :])
-        nothing = (sr == 0.0) & (si == 0.0)
-        br += tl.where(nothing[None, :], 0.0, pr)
-        bi += tl.where(nothing[None, :], 0.0, pi)
+        pr, pi = times(ar, ai, sr[None, :], si[None, :])
+        br += pr
+        bi += pi
         target = carry + 2 * ((row * chunks + chunk + 1) * P + mode[None, :])
         tl.store(target, br, inside & (chunk + 1 < chunks))
         tl.store(target + 1, bi, inside & (chunk + 1 < chunks))
@@ -216,10 +222,9 @@ def adjoint_kernel(
     else:
         if HAS_CARRY:
             cr, ci = load_complex(carry, (row * chunks + chunk) * P + mode, mode < P)
-            pr, pi = multiply(ar, ai, cr, ci)
-            nothing = (cr == 0.0) & (ci == 0.0)
-            mr += tl.where(nothing, 0.0, pr)
-            mi += tl.where(nothing, 0.0, pi)
+            pr, pi = times(ar, ai, cr, ci)
+            mr += pr
+            mi += pi
         mr = tl.where(inside, mr, 0.0)
         mi = tl.where(inside, mi, 0.0)
         gradients(
@@ -270,7 +275,6 @@ def gradients(
         step = tl.load(scale + row * P + mode, inside, 0.0)
         delta = gap * step
         vr, vi = load_complex(drive, there, inside)
-        sr, si = load_complex(s, here, inside)
         zr = lr * delta
         zi = li * delta
         ar, ai, gr, gi = interval(zr, zi, delta, METHOD, FOLLOWING)
@@ -294,9 +298,9 @@ def gradients(
             wr, wi = multiply(qr, qi, vr, vi)
             by_lam_r = delta * xr + delta * delta * wr
             by_lam_i = delta * xi + delta * delta * wi
-            by_delta_r, by_delta_i = multiply(lr, li, sr, si)
-            by_delta_r += vr
-            by_delta_i += vi
+            # ∂s/∂δ = λ̄ (λ s' + v): the shorter λ s + v cancels when the interval is long.
+            by_delta_r, by_delta_i = multiply(lr, li, pr, pi)
+            by_delta_r, by_delta_i = multiply(ar, ai, by_delta_r + vr, by_delta_i + vi)
         elif METHOD == 1:
             cr = 1.0 - 0.5 * zr
             ci = -0.5 * zi
