@@ -14,9 +14,9 @@ from tides.nn import Backbone, Forecaster, SequenceClassifier, TIDESConfig
 def compare(compiler: str, kind: str) -> None:
     torch.manual_seed(0)
     config = TIDESConfig(input_size=2, hidden_size=4, state_size=2, depth=2, rank=1, projector_init="random")
-    x, gaps = torch.randn(2, 3, 2), torch.rand(2, 3)
+    x, gaps = torch.randn(2, 2, 2), torch.rand(2, 2)
     arguments: tuple[torch.Tensor | None, ...] = (x, gaps)
-    extra = {"valid": torch.tensor([[True, True, True], [True, True, False]])}
+    extra = {"valid": torch.tensor([[True, True], [True, False]])}
     match kind:
         case "backbone":
             model: torch.nn.Module = Backbone(config)
