@@ -1,6 +1,5 @@
 """The block's tail in torch with nothing kept but its input: the rest is made again in the backward pass."""
 
-import math
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 
 # Rows of a block: its temporaries stay in a core's cache, or fill a GPU.
-_ROWS = {"cpu": 2048, "cuda": 1 << 18}
+_ROWS = {"cpu": 1024, "cuda": 1 << 18}
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
@@ -30,6 +29,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
 
+def _joined(value: Tensor, gate: Tensor) -> Tensor:
+    """Both linear maps as one, in the order of `F.glu`: values first, gates behind."""
+    return torch.cat([value, gate], dim=1)
+
+
 @torch.library.custom_op("tides::tail_torch", mutates_args=())
 def tail_op(
     y: Tensor,
@@ -41,11 +45,11 @@ def tail_op(
     out_bias: Tensor,
 ) -> Tensor:
     """GLU(GELU(y)) for y (m, n, h) and weights with the model axis m first."""
+    inner, inner_bias = _joined(value, gate), _joined(value_bias, gate_bias)
     result = torch.empty_like(y)
     for rows in _blocks(y):
-        activated = F.gelu(y[:, rows])
-        gated = _linear(activated, value, value_bias) * torch.sigmoid(_linear(activated, gate, gate_bias))
-        result[:, rows] = _linear(gated, out, out_bias)
+        linear = _linear(F.gelu(y[:, rows]), inner, inner_bias)
+        result[:, rows] = _linear(F.glu(linear), out, out_bias)
     return result
 
 
@@ -60,25 +64,21 @@ def tail_backward(
     out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of y and of the six weights."""
-    dy = torch.empty_like(y)
-    d_value, d_gate, d_out = torch.zeros_like(value), torch.zeros_like(gate), torch.zeros_like(out)
-    d_value_bias, d_gate_bias = torch.zeros_like(value_bias), torch.zeros_like(gate_bias)
+    inner, inner_bias = _joined(value, gate), _joined(value_bias, gate_bias)
+    dy, width = torch.empty_like(y), value.shape[1]
+    d_inner, d_bias, d_out = torch.zeros_like(inner), torch.zeros_like(inner_bias), torch.zeros_like(out)
     for rows in _blocks(y):
         g, piece = gradient[:, rows], y[:, rows]
         activated = F.gelu(piece)
-        linear = _linear(activated, value, value_bias)
-        gating = torch.sigmoid(_linear(activated, gate, gate_bias))
-        d_gated = g @ out
-        d_out += g.mT @ (linear * gating)
-        d_linear = d_gated * gating
-        d_gating = d_gated * linear * gating * (1 - gating)
-        d_value += d_linear.mT @ activated
-        d_gate += d_gating.mT @ activated
-        d_value_bias += d_linear.sum(1)
-        d_gate_bias += d_gating.sum(1)
-        slope = 0.5 * (1 + torch.erf(piece * math.sqrt(0.5)))
-        slope += piece * torch.exp(-0.5 * piece.square()) * (1 / math.sqrt(2 * math.pi))
-        dy[:, rows] = (d_linear @ value + d_gating @ gate) * slope
+        linear = _linear(activated, inner, inner_bias)
+        d_out += g.mT @ F.glu(linear)
+        d_linear = torch.ops.aten.glu_backward(g @ out, linear, -1)
+        d_inner += d_linear.mT @ activated
+        d_bias += d_linear.sum(1)
+        dy[:, rows] = torch.ops.aten.gelu_backward(d_linear @ inner, piece)
+    # Clones, because parts of one tensor would share their memory.
+    d_value, d_gate = (part.clone(memory_format=torch.contiguous_format) for part in d_inner.split(width, dim=1))
+    d_value_bias, d_gate_bias = (part.clone(memory_format=torch.contiguous_format) for part in d_bias.split(width, 1))
     return dy, d_value, d_value_bias, d_gate, d_gate_bias, d_out, gradient.sum(1)
 
 

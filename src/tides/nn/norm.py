@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tides.errors import DataError
 from tides.functional.gaps import values_can_be_checked
+from tides.kernels.statistics import row_statistics
 
 
 class Statistics(NamedTuple):
@@ -39,7 +40,7 @@ class MaskedBatchNorm(nn.Module):
         axes = tuple(range(x.ndim - 1))
         if valid is None:
             count: Tensor | int = x[..., 0].numel()
-            var, mean = torch.var_mean(x, axes, correction=0)
+            mean, var = row_statistics(x)
         else:
             weight = valid.unsqueeze(-1).to(x.dtype)
             count = valid.sum()

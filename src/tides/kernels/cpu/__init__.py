@@ -15,8 +15,9 @@ from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, mix_out
 from tides.kernels.cpu.scan import scan
+from tides.kernels.tail import gated_tail
 
-OPS = SSMOps(mix_in, mix_out, evolve)
+OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

@@ -244,8 +244,10 @@ def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _with(backward: Any) -> Any:
     def run(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        dx, d_code, d_factors, d_norm = backward(gradient, *ctx.saved_tensors, ctx.eps)
-        return dx, d_code, d_factors, None if ctx.saved_tensors[-1] is None else d_norm, None
+        # Read once: recomputed blocks hand their tensors out a single time.
+        saved = ctx.saved_tensors
+        dx, d_code, d_factors, d_norm = backward(gradient, *saved, ctx.eps)
+        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None
 
     return run
 
