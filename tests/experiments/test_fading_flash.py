@@ -45,6 +45,7 @@ def test_the_default_is_six_models_with_ten_seeds_and_the_picture() -> None:
         "steps": 3000,
         "batch": 32,
         "learning_rate": 3e-3,
+        "second_moment": 0.999,
         "schedule": "constant",
         "loss": "mse",
         "skip_penalty": 0.0,

@@ -20,7 +20,7 @@ from tides.experiments.flash_training import (
 )
 
 DATA = DataConfig((0.5, 1.5), 0.0, 0.0)
-TRAIN = TrainConfig(8, 4, 3e-3, "constant", "mse", 0.0)
+TRAIN = TrainConfig(8, 4, 3e-3, 0.999, "constant", "mse", 0.0)
 TEST = EvaluateConfig((0.2, 1.0), 16, 64)
 
 

@@ -42,6 +42,7 @@ class Refinement:
     """What `tides-refined` changes in the training protocol; the model and the data are those of `tides`."""
 
     learning_rate: float
+    second_moment: float
     schedule: Literal["constant", "cosine"]
     loss: Literal["mse", "relative"]
     skip_penalty: float

@@ -37,6 +37,8 @@ class TrainConfig:
     steps: int
     batch: int
     learning_rate: float
+    second_moment: float
+    """Adam's β₂. Its default remembers gradients of a thousand steps ago, large ones from when the error was large."""
     schedule: Literal["constant", "cosine"]
     loss: Literal["mse", "relative"]
     """`relative` divides each sequence's error by its gap: the glow of a short gap is small in proportion to it,
@@ -90,7 +92,8 @@ def train(
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> None:
     """Fit all models of the stack in place."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    betas = (0.9, config.second_moment)
+    optimiser = torch.optim.Adam(model.parameters(), lr=config.learning_rate, betas=betas, fused=True)
     for step, (x, gaps, y) in enumerate(batches(data, config.batch, config.steps, seeds)):
         if config.schedule == "cosine":
             for group in optimiser.param_groups:
