@@ -1,5 +1,21 @@
 """Training any model on any task: the loop, its configuration, checkpoints and metrics."""
 
+from tides.training.bootstrap import Estimate
 from tides.training.config import TrainConfig
+from tides.training.engine import fit
+from tides.training.evaluation import evaluate
+from tides.training.state import FitResult
+from tides.training.tasks import Classification, Forecasting, Loss, Regression, Task
 
-__all__ = ["TrainConfig"]
+__all__ = [
+    "Classification",
+    "Estimate",
+    "FitResult",
+    "Forecasting",
+    "Loss",
+    "Regression",
+    "Task",
+    "TrainConfig",
+    "evaluate",
+    "fit",
+]

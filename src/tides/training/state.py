@@ -10,40 +10,6 @@ Row = dict[str, float | int | None]
 """One line of metrics; None where a metric is undefined."""
 
 
-@dataclass
-class RunState:
-    """Position, sums of the unfinished epoch, and what early stopping remembers."""
-
-    epoch: int = 0
-    """Epochs that are complete, validation included."""
-    batch: int = 0
-    """Batches of the unfinished epoch that are done."""
-    step: int = 0
-    loss_total: float = 0.0
-    loss_weight: float = 0.0
-    first_loss: float | None = None
-    best_epoch: int = 0
-    """Counted from 1; 0 before there is one."""
-    best_value: float | None = None
-    history: list[Row] = field(default_factory=list)
-    seconds: float = 0.0
-    stopped: Literal["epochs", "patience"] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def close_epoch(self, row: Row, monitor: str, value: float | None) -> bool:
-        """Enter an epoch's metrics; true if it is the best so far. Without a value the newest counts as the best."""
-        self.epoch, self.batch, self.loss_total, self.loss_weight = self.epoch + 1, 0, 0.0, 0.0
-        self.history.append(row)
-        if value is not None and self.best_value is not None:
-            better = value > self.best_value if monitor in HIGHER_IS_BETTER else value < self.best_value
-            if not better:
-                return False
-        self.best_epoch, self.best_value = self.epoch, value
-        return True
-
-
 @dataclass(frozen=True)
 class FitResult:
     """What a finished run amounts to; the model holds the weights of `best_epoch`."""
@@ -59,3 +25,46 @@ class FitResult:
     seconds: float
     """Wall time, summed over interruptions."""
     folder: Path | None
+
+
+@dataclass
+class RunState:
+    """Position, sums of the unfinished epoch, and what early stopping remembers."""
+
+    epoch: int = 0
+    """Epochs that are complete, validation included."""
+    batch: int = 0
+    """Batches of the unfinished epoch that are done."""
+    step: int = 0
+    loss_total: float = 0.0
+    loss_weight: float = 0.0
+    gradient_norm: float = 0.0
+    """The largest of the unfinished epoch."""
+    first_loss: float | None = None
+    best_epoch: int = 0
+    """Counted from 1; 0 before there is one."""
+    best_value: float | None = None
+    history: list[Row] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: Literal["epochs", "patience"] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def close_epoch(self, row: Row, monitor: str, value: float | None) -> bool:
+        """Enter an epoch's metrics; true if it is the best so far. Without a value the newest counts as the best."""
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.loss_total = self.loss_weight = self.gradient_norm = 0.0
+        self.history.append(row)
+        if value is not None and self.best_value is not None:
+            better = value > self.best_value if monitor in HIGHER_IS_BETTER else value < self.best_value
+            if not better:
+                return False
+        self.best_epoch, self.best_value = self.epoch, value
+        return True
+
+    def result(self, folder: Path | None) -> FitResult:
+        """What remains of a run that has stopped."""
+        assert self.stopped is not None
+        best = self.history[self.best_epoch - 1]
+        return FitResult(self.stopped, self.epoch, self.step, self.best_epoch, best, self.history, self.seconds, folder)

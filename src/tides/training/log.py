@@ -1,0 +1,49 @@
+"""Metrics as they come: one JSON line per epoch and, where it is installed, TensorBoard."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tides.training.state import Row
+
+METRICS = "metrics.jsonl"
+
+
+class MetricsLog:
+    """`metrics.jsonl` in the run's folder. Wall times stay out of it: equal runs write equal bytes."""
+
+    def __init__(self, folder: Path, history: Sequence[Row]) -> None:
+        """Start from the epochs that the checkpoint knows; lines written after it are written again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / METRICS
+        partial = self.path.with_suffix(".partial")
+        partial.write_text("".join(map(_line, history)), encoding="utf-8")
+        os.replace(partial, self.path)
+        self._board = _tensorboard(folder, len(history))
+
+    def write(self, row: Row) -> None:
+        """Append one epoch."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(row))
+        if self._board is not None:
+            for name, value in row.items():
+                if value is not None and name != "epoch":
+                    self._board.add_scalar(name, value, row["epoch"])
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _tensorboard(folder: Path, epochs: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(folder / "tensorboard", purge_step=epochs + 1)

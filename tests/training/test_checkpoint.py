@@ -1,0 +1,74 @@
+"""Runs that are killed at any moment continue and end as if nothing had happened."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tides.errors import ConfigError, DataError
+from tides.training.checkpoint import CheckpointFolder
+from tides.training.state import RunState
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kill(folder: Path, kills: int, faults: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "tests.training.killing", str(folder), str(kills), faults]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
+
+
+def test_a_few_kills(tmp_path: Path) -> None:
+    assert kill(tmp_path, 3, "time,before-rename,in-tensors")["kills"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", ["time", "before-rename,after-rename,in-tensors"])
+def test_many_kills_end_byte_identical(tmp_path: Path, faults: str) -> None:
+    report = kill(tmp_path, 24, faults)
+    assert report["kills"] == 24
+    # The runs died at many different steps, not at one and the same.
+    assert len(set(report["positions"])) >= 5  # type: ignore[arg-type]
+
+
+def some(step: int) -> tuple[RunState, dict[str, torch.Tensor]]:
+    state = RunState(epoch=1, step=step, loss_total=0.1 + 0.2, history=[{"epoch": 1, "val_auroc": None}])
+    return state, {"model/w": torch.arange(3.0) + step}
+
+
+def test_the_newest_one_comes_back_exactly(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}})
+    assert folder.load() is None
+    folder.save(*some(1))
+    folder.save(*some(2))
+    found = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}}).load()
+    assert found is not None
+    assert found.state == some(2)[0]
+    assert torch.equal(found.tensors["model/w"], some(2)[1]["model/w"])
+    assert len(list((tmp_path / "run").iterdir())) == 2
+
+
+def test_another_run_is_refused_by_name(tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path, {"config": {"lr": 0.1, "epochs": 3}}).save(*some(1))
+    with pytest.raises(ConfigError, match=r"^lr: the run in .* has 0\.1, found 0\.2"):
+        CheckpointFolder(tmp_path, {"config": {"lr": 0.2, "epochs": 3}}).load()
+
+
+def test_leftovers_are_removed_and_damage_is_named(tmp_path: Path) -> None:
+    identity = {"config": {}}
+    CheckpointFolder(tmp_path, identity).save(*some(1))
+    (tmp_path / "checkpoint-2.safetensors").write_bytes(b"half")
+    (tmp_path / "checkpointabc.partial").write_text("{")
+    assert CheckpointFolder(tmp_path, identity).load() is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.safetensors", "checkpoint.json"]
+    (tmp_path / "checkpoint-1.safetensors").write_bytes(b"half")
+    with pytest.raises(DataError, match="not a readable checkpoint"):
+        CheckpointFolder(tmp_path, identity).load()

@@ -1,0 +1,219 @@
+"""The loop on small problems: it learns, stops, resumes, diverges and repeats itself exactly."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tides.data import IrregularDataset, IrregularSeries
+from tides.errors import ConfigError, DataError, Diverged
+from tides.training import Classification, Loss, Regression, TrainConfig, fit
+from tides.training.order import epoch_batches
+
+
+class Mean(nn.Module):
+    """A linear map of the mean observation, with dropout: small enough to train in milliseconds."""
+
+    def __init__(self, outputs: int = 2) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.1)
+        self.map = nn.Linear(2, outputs)
+
+    def forward(self, x: Tensor, gaps: Tensor, *, observed: Tensor, valid: Tensor) -> Tensor:
+        return self.map(self.drop((x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)))
+
+
+def series(n: int, seed: int = 0, *, numbers: bool = False) -> IrregularDataset:
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(n):
+        length, label = int(rng.integers(2, 7)), i % 2
+        values = rng.normal(size=(length, 2)) + (2 * label - 1)
+        answer = float(values.mean()) if numbers else label
+        made.append(IrregularSeries(values, np.sort(rng.uniform(size=length)), label=answer, id=(seed, i)))
+    return IrregularDataset(made)
+
+
+def config(**fields: Any) -> TrainConfig:
+    return TrainConfig(**{"epochs": 6, "batch_size": 8, "lr": 0.05, "calibrate": "none", **fields})
+
+
+def run(folder: Path | None = None, outputs: int = 2, **fields: Any) -> tuple[Mean, Any]:
+    torch.manual_seed(3)
+    model = Mean(outputs)
+    data = series(24), series(12, 1)
+    return model, fit(model, Classification(), data, config(**fields), folder=folder, progress=False)
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_it_learns_and_ends_with_the_best_epoch() -> None:
+    model, result = run(monitor="accuracy")
+    assert result.best["val_accuracy"] >= 0.9
+    best = max(row["val_accuracy"] for row in result.history)
+    assert result.best["val_accuracy"] == best
+    assert result.best_epoch == next(row["epoch"] for row in result.history if row["val_accuracy"] == best)
+    assert result.epochs == 6
+    assert result.steps == 18
+    assert result.stopped == "epochs"
+    assert model.training
+
+
+def test_equal_seeds_repeat_bit_for_bit_and_leave_the_global_generator_alone() -> None:
+    (a, first), (b, second), (c, _) = run(), run(), run(seed=1)
+    assert same(a, b)
+    assert first.history == second.history
+    assert not same(a, c)
+    torch.manual_seed(3)
+    Mean()
+    expected = torch.rand(1)
+    run()
+    assert torch.equal(expected, torch.rand(1))
+
+
+def test_early_stopping_restores_the_best_weights() -> None:
+    kept: list[Tensor] = []
+
+    class Scripted(Classification):
+        """Validation losses as written here; one batch an epoch."""
+
+        def predict(self, model: nn.Module, batch: Any) -> Tensor:
+            if not model.training:
+                kept.append(model.map.weight.detach().clone())  # type: ignore[union-attr,operator]
+            return super().predict(model, batch)
+
+        def loss(self, output: Tensor, batch: Any) -> Loss:
+            if torch.is_grad_enabled():
+                return super().loss(output, batch)
+            return Loss(torch.tensor([3.0, 1.0, 2.0, 1.5, 1.0][len(kept) - 1]), torch.tensor(1.0))
+
+    model = Mean()
+    data = series(24), series(8, 1)
+    result = fit(model, Scripted(), data, config(epochs=20, patience=3), progress=False)
+    assert (result.best_epoch, result.epochs, result.stopped) == (2, 5, "patience")
+    assert torch.equal(model.map.weight, kept[1])
+
+
+def test_a_finished_folder_is_not_trained_again(tmp_path: Path) -> None:
+    first, result = run(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result.history
+    written = (tmp_path / "checkpoint.json").stat().st_mtime_ns
+    again, second = run(tmp_path)
+    assert same(first, again)
+    assert second.history == result.history
+    assert (tmp_path / "checkpoint.json").stat().st_mtime_ns == written
+    with pytest.raises(ConfigError, match=r"^lr: the run in"):
+        run(tmp_path, lr=0.1)
+    with pytest.raises(ConfigError, match=r"^model: the run in"):
+        run(tmp_path, outputs=3)
+
+
+def test_without_validation_the_last_epoch_counts() -> None:
+    model = Mean()
+    result = fit(model, Classification(), (series(24), None), config(), progress=False)
+    assert result.best_epoch == 6
+    assert "val_loss" not in result.best
+    with pytest.raises(ConfigError, match=r"^patience: found 3, but there is no validation data"):
+        fit(model, Classification(), (series(24), None), config(patience=3), progress=False)
+
+
+def test_a_loss_that_is_not_finite_names_the_last_good_checkpoint(tmp_path: Path) -> None:
+    class Breaking(Classification):
+        steps = 0
+
+        def predict(self, model: nn.Module, batch: Any) -> Tensor:
+            Breaking.steps += model.training
+            return super().predict(model, batch) * (float("nan") if Breaking.steps == 8 else 1.0)
+
+    model = Mean()
+    with pytest.raises(Diverged, match=rf"epoch 3 at step 8: found loss nan .* {tmp_path}/checkpoint.json"):
+        fit(
+            model,
+            Breaking(),
+            (series(24), series(12, 1)),
+            config(checkpoint_seconds=0.0),
+            folder=tmp_path,
+            progress=False,
+        )
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 7
+    assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
+
+
+def test_an_exploding_loss_is_divergence() -> None:
+    with pytest.raises(Diverged, match=r"wanted at most .*no folder was given"):
+        fit(
+            Mean(1),
+            Regression(),
+            (series(24, numbers=True), None),
+            config(lr=1e4, explosion=100.0, schedule="constant"),
+            progress=False,
+        )
+
+
+def test_bad_requests_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^monitor: found 'mse', wanted one of loss, accuracy"):
+        run(monitor="mse")
+    with pytest.raises(ConfigError, match=r"Mean has no method calibrate\(\); use calibrate='none'"):
+        run(calibrate="all")
+    with pytest.raises(ConfigError, match=r"^data: wanted a pair"):
+        fit(Mean(), Classification(), series(4), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the validation set is empty"):
+        fit(Mean(), Classification(), (series(4), series(4)[:0]), config(), progress=False)
+    one_class = series(12, 1)[::2]
+    with pytest.raises(DataError, match="monitor: auroc is undefined"):
+        fit(Mean(), Classification(), (series(8), one_class), config(monitor="auroc"), progress=False)
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_every_series_once_per_epoch_in_an_order_of_its_own(bucketed: bool) -> None:
+    lengths = np.random.default_rng(0).integers(1, 50, 45)
+    orders = [epoch_batches(lengths, config(bucketed=bucketed), epoch) for epoch in range(3)]
+    assert orders[0] != orders[1]
+    assert orders[1] == epoch_batches(lengths, config(bucketed=bucketed), 1)
+    for order in orders:
+        assert sorted(i for members in order for i in members) == list(range(45))
+        assert len(order) == 6
+
+
+def test_bfloat16_and_deterministic_runs_train_and_put_everything_back() -> None:
+    _, result = run(autocast=True, deterministic=True, bucketed=True)
+    assert result.best["val_accuracy"] >= 0.8
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_tensorboard_is_written_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: Path, purge_step: int) -> None:
+            assert purge_step == 1
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            seen.append((name, value, step))
+
+        def close(self) -> None:
+            seen.append(("closed", 0.0, 0))
+
+    fake = types.ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    _, result = run(tmp_path)
+    assert ("val_loss", result.history[2]["val_loss"], 3) in seen
+    assert seen[-1][0] == "closed"
+
+
+def test_the_bar_shows_loss_metric_speed_and_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(Mean(), Classification(), (series(24), series(12, 1)), config(monitor="auroc"), progress=True)
+    shown = capsys.readouterr().out
+    assert "epoch 6/6" in shown
+    assert "loss" in shown
+    assert "val auroc" in shown
