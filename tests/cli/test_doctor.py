@@ -13,6 +13,8 @@ def test_doctor_reports_versions_and_devices_as_json(capsys: pytest.CaptureFixtu
     assert {"versions", "devices", "libraries", "folders"} <= set(facts)
     assert facts["versions"]["torch"]
     assert "cores" in facts["devices"]["cpu"]
+    assert facts["backends"]["reference"] == "ready"
+    assert set(facts["backends"]) == {"auto", "reference", "torch", "cpu", "triton"}
 
 
 def test_doctor_names_the_extra_of_a_missing_library(

@@ -46,6 +46,7 @@ def _gather() -> dict[str, dict[str, str]]:
     import torch
 
     import tides
+    from tides.data.cache import cache_root
 
     devices = {"cpu": f"{os.cpu_count()} cores, {torch.get_num_threads()} torch threads"}
     for index in range(torch.cuda.device_count()):
@@ -70,5 +71,29 @@ def _gather() -> dict[str, dict[str, str]]:
         },
         "devices": devices,
         "libraries": libraries,
-        "folders": {"data": os.environ.get("TIDES_DATA", "(user cache; set TIDES_DATA to move it)")},
+        "backends": _backends(),
+        "folders": {"data": str(cache_root())},
     }
+
+
+def _backends() -> dict[str, str]:
+    """Every kernel backend and whether it can run a small scan here."""
+    from typing import get_args
+
+    import torch
+
+    from tides import kernels
+    from tides.errors import BackendUnavailable
+
+    found = {}
+    for name in get_args(kernels.Backend):
+        device = "cuda" if name == "triton" and torch.cuda.is_available() else "cpu"
+        data = torch.zeros(1, 2, 1, device=device)
+        try:
+            with kernels.use_backend(name):
+                choice = kernels.explain(data)
+        except BackendUnavailable as error:
+            found[name] = f"not available: {error}"
+        else:
+            found[name] = f"{choice.backend}: {choice.reason}" if name == "auto" else "ready"
+    return found
