@@ -43,12 +43,17 @@ def expm1_real(x):
 
 
 @triton.jit
-def expm1_complex(zr, zi):
-    """e^z − 1 = expm1(a)(1 − 2σ²) − 2σ² + i e^a 2σ cos(b/2), σ = sin(b/2)."""
+def exponentials(zr, zi):
+    """e^z − 1 = expm1(a)(1 − 2σ²) − 2σ² + i e^a 2σ cos(b/2), σ = sin(b/2), and e^z.
+
+    Adding 1 to the first would leave the second with an absolute error, which long intervals multiply.
+    """
     growth = expm1_real(zr)
+    size = tl.exp(zr)
     s, c = sincos(zi * 0.5)
     versine = 2.0 * s * s
-    return growth * (1.0 - versine) - versine, (growth + 1.0) * (2.0 * s * c)
+    sine = 2.0 * s * c
+    return growth * (1.0 - versine) - versine, (growth + 1.0) * sine, size * (1.0 - versine), size * sine
 
 
 @triton.jit
@@ -83,8 +88,8 @@ def phi1(zr, zi, er, ei):
 
 
 @triton.jit
-def phi1_slope(zr, zi, er, ei, pr, pi):
-    """φ₁'(z) = (e^z − φ₁)/z, given e^z − 1 and φ₁."""
+def phi1_slope(zr, zi, ar, ai, pr, pi):
+    """φ₁'(z) = (e^z − φ₁)/z, given e^z and φ₁."""
     square = zr * zr + zi * zi
     small = square < 0.25
     nr = tl.where(small, zr, 0.0)
@@ -103,8 +108,8 @@ def phi1_slope(zr, zi, er, ei, pr, pi):
     qr, qi = multiply(qr + 1.25e-1, qi, nr, ni)
     qr, qi = multiply(qr + 3.3333333e-1, qi, nr, ni)
     inverse = 1.0 / tl.where(small, 1.0, square)
-    dr = er + 1.0 - pr
-    di = ei - pi
+    dr = ar - pr
+    di = ai - pi
     fr = (dr * zr + di * zi) * inverse
     fi = (di * zr - dr * zi) * inverse
     return tl.where(small, qr + 0.5, fr), tl.where(small, qi, fi)

@@ -8,7 +8,7 @@ offsets are 64-bit; sums over time are written per chunk and added up afterwards
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.device_math import expm1_complex, multiply, phi1, phi1_slope
+from tides.kernels.triton.device_math import exponentials, multiply, phi1, phi1_slope
 
 ZOH, BILINEAR, DIRAC, GIVEN = 0, 1, 2, 3
 
@@ -46,15 +46,15 @@ def interval(zr, zi, delta, METHOD: tl.constexpr, FOLLOWING: tl.constexpr):
         ni = 0.5 * zi
         return (nr * dr + ni * di) * inverse, (ni * dr - nr * di) * inverse, delta * dr * inverse, -delta * di * inverse
     else:
-        er, ei = expm1_complex(zr, zi)
+        er, ei, ar, ai = exponentials(zr, zi)
         if METHOD == 0:
             pr, pi = phi1(zr, zi, er, ei)
-            return er + 1.0, ei, delta * pr, delta * pi
+            return ar, ai, delta * pr, delta * pi
         else:
             if FOLLOWING:
-                return er + 1.0, ei, er + 1.0, ei
+                return ar, ai, ar, ai
             else:
-                return er + 1.0, ei, er * 0.0 + 1.0, ei * 0.0
+                return ar, ai, ar * 0.0 + 1.0, ai * 0.0
 
 
 @triton.jit
@@ -291,9 +291,9 @@ def gradients(
             mr = tl.where(first, 0.0, mr)
             mi = tl.where(first, 0.0, mi)
         if METHOD == 0:
-            er, ei = expm1_complex(zr, zi)
+            er, ei, _, _ = exponentials(zr, zi)
             fr, fi = phi1(zr, zi, er, ei)
-            qr, qi = phi1_slope(zr, zi, er, ei, fr, fi)
+            qr, qi = phi1_slope(zr, zi, ar, ai, fr, fi)
             xr, xi = multiply(ar, ai, pr, pi)
             wr, wi = multiply(qr, qi, vr, vi)
             by_lam_r = delta * xr + delta * delta * wr
