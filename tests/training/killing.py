@@ -1,4 +1,4 @@
-"""Runs that are killed and continued, in processes of their own: `python -m tests.training.killing FOLDER KILLS FAULTS`.
+"""Runs that are killed and continued: `python -m tests.training.killing FOLDER KILLS FAULTS`.
 
 A parent that has imported torch forks children which train; forking makes a child cheap, `kill -9` makes its death
 real. FAULTS, taken in turn, say where a child dies: `time` (the parent kills it after a random while), `before-rename`,
