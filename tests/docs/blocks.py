@@ -1,8 +1,8 @@
 """Fenced blocks of a Markdown page and the comments that say what to do with them.
 
-    <!-- skip: reason -->      above a block: it is not run, and the reason is counted and printed
-    <!-- output -->            above a text block: what the Python block before it prints, numbers to the last digit
-    <!-- output ±0.05 -->      the same, with numbers within 0.05
+<!-- skip: reason -->      above a block: it is not run, and the reason is counted and printed
+<!-- output -->            above a text block: what the Python block before it prints, numbers to the last digit
+<!-- output ±0.05 -->      the same, with numbers within 0.05
 """
 
 import re
