@@ -54,15 +54,14 @@ class NaiveSSM(SSM):
         lam = torch.complex(decay, weights.frequency.bias.expand_as(decay))  # (b, l, p)
         delta = gaps.unsqueeze(-1) * torch.exp(weights.step)
         lam_bar = torch.exp(lam * delta)
-        # The state axis of B_k comes first, that of C_k last: v = B u and y = C s are then products with a vector.
         b_mat = _column_norm(_materialise(u, weights.drive), weights.drive.norm, eps)  # (b, l, p, h)
         b_bar = ((lam_bar - 1) / lam).unsqueeze(-1) * b_mat
-        drive = (b_bar @ u.to(b_bar.dtype).unsqueeze(-1)).squeeze(-1)
+        drive = (b_bar * u.unsqueeze(-2)).sum(-1)
         s = recursive_scan(lam_bar, drive)
         if self.spec.bidirectional:
             s = torch.cat([s, recursive_scan(lam_bar.flip(1), drive.flip(1)).flip(1)], dim=-1)
         c_mat = _column_norm(_materialise(u, weights.readout), weights.readout.norm, eps).mT  # (b, l, h, p)
-        y = (c_mat @ s.unsqueeze(-1)).squeeze(-1).real + weights.skip * u
+        y = (c_mat * s.unsqueeze(-2)).sum(-1).real + weights.skip * u
         p = lam.shape[-1]
         return y, SSMState(s[:, -1, :p], lam[:, -1], torch.zeros_like(lam[:, -1]))
 
