@@ -17,13 +17,13 @@ from tides.errors import (
 )
 
 if TYPE_CHECKING:
-    from tides import artefacts, data, functional, kernels, nn
+    from tides import artefacts, data, functional, kernels, nn, training
     from tides.artefacts import load, save
     from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 
 __version__ = "0.1.0"
 
-_ROOMS = ("artefacts", "data", "functional", "kernels", "nn")
+_ROOMS = ("artefacts", "data", "functional", "kernels", "nn", "training")
 _HOME = {
     "Backbone": "nn",
     "Forecaster": "nn",
@@ -54,6 +54,7 @@ __all__ = [
     "load",
     "nn",
     "save",
+    "training",
 ]
 
 

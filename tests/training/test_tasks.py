@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tides.data import IrregularDataset, IrregularSeries, collate
 from tides.errors import ConfigError, DataError, ShapeError
 from tides.nn import Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
-from tides.training import Classification, Forecasting, Regression
+from tides.training import Classification, Forecasting, Regression, TrainConfig, fit
 from tides.training.predictions import point_metrics
 
 
@@ -160,3 +160,26 @@ def test_calibration_of_a_gaussian_forecaster_leaves_the_spreads_alone() -> None
     assert task.predict(model, batch).shape == (2, 3, 2)
     with pytest.raises(DataError, match="has no forecast target"):
         Forecasting.standardised(labelled([1.0]))
+
+
+def test_a_likelihood_finds_mean_and_spread() -> None:
+    class Constant(nn.Module):
+        """The same answer whatever the input: its best mean and spread are those of the targets."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.answer = nn.Parameter(torch.zeros(2))
+
+        def forward(self, values: Tensor, times: Tensor, observed: Tensor, query_times: Tensor, **_: Any) -> Tensor:
+            return self.answer.expand(*query_times.shape, 2)
+
+    rng = np.random.default_rng(0)
+    data = questions([list(0.5 + 0.3 * rng.normal(size=10)) for _ in range(20)])
+    task, model = Forecasting(gaussian=True), Constant()
+    settings = TrainConfig(epochs=60, lr=0.1, calibrate="none", monitor="nll")
+    fit(model, task, (data, data), settings, progress=False)
+    mean, spread = task.moments(model.answer.detach())
+    assert spread is not None
+    targets = np.concatenate([one.target for one in data])  # type: ignore[misc]
+    assert mean.item() == pytest.approx(targets.mean(), abs=0.05)
+    assert spread.item() == pytest.approx(targets.std(), rel=0.1)
