@@ -217,3 +217,11 @@ def test_the_bar_shows_loss_metric_speed_and_remaining_time(capsys: pytest.Captu
     assert "epoch 6/6" in shown
     assert "loss" in shown
     assert "val auroc" in shown
+
+
+def test_progress_can_be_told_to_a_function() -> None:
+    told: list[float] = []
+    fit(Mean(), Classification(), (series(24), None), config(), progress=told.append)
+    assert told[-1] == 1.0
+    assert told == sorted(told)
+    assert len(told) >= 6

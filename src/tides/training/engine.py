@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,13 +37,14 @@ def fit(
     config: TrainConfig,
     *,
     folder: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[float], None] = True,
 ) -> FitResult:
     """Train `model` in place on (train, validation), on the device it lives on; it ends with its best weights.
 
     With `folder`, metrics and checkpoints are kept there: the same call continues a run that was interrupted, and
     returns at once for one that is complete. Without validation data all epochs are trained and the last one counts.
     A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far.
+    `progress` draws a bar, or is a function that is told the fraction of all steps that are done.
     """
     _check(task, data, config)
     device = next(model.parameters()).device
@@ -80,11 +81,11 @@ class _Run:
         else:
             self._restore(found)
 
-    def finish(self, progress: bool) -> FitResult:
+    def finish(self, progress: bool | Callable[[float], None]) -> FitResult:
         """Train what is left."""
         if self.state.stopped is None:
             log = None if self.folder is None else MetricsLog(self.folder, self.state.history)
-            with ProgressBar(self.config.epochs, self.per_epoch, self.config.monitor, enabled=progress) as bar:
+            with ProgressBar(self.config.epochs, self.per_epoch, self.config.monitor, progress) as bar:
                 stopped = False
                 while not stopped:
                     self._train_epoch(bar)

@@ -1,6 +1,7 @@
 """The bar of a training run: epoch, loss, metric, speed, remaining time."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -11,18 +12,18 @@ _REDRAWS = 4
 
 
 class ProgressBar:
-    """Counts steps; shown where `enabled`."""
+    """Counts steps; drawn, or told to a function as the fraction of all steps that are done, or neither."""
 
-    def __init__(self, epochs: int, steps_per_epoch: int, monitor: str, *, enabled: bool) -> None:
+    def __init__(self, epochs: int, steps_per_epoch: int, monitor: str, show: bool | Callable[[float], None]) -> None:
         self._epochs, self._per_epoch, self._monitor = epochs, steps_per_epoch, monitor
+        self._tell = None if isinstance(show, bool) else show
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
             refresh_per_second=_REDRAWS,
-            disable=not enabled,
-            transient=False,
+            disable=show is not True,
         )
         self._task = self._bar.add_task("", total=epochs * steps_per_epoch, numbers="")
         self._loss = self._metric = self._speed = ""
@@ -55,6 +56,8 @@ class ProgressBar:
         self._show(step)
 
     def _show(self, step: int) -> None:
+        if self._tell is not None:
+            self._tell(step / (self._epochs * self._per_epoch))
         epoch = min(step // self._per_epoch + 1, self._epochs)
         numbers = "  ".join(filter(None, (self._loss, self._metric, self._speed)))
         self._bar.update(self._task, completed=step, description=f"epoch {epoch}/{self._epochs}", numbers=numbers)
