@@ -69,7 +69,7 @@ def test_no_placeholder_is_left() -> None:
 def test_readme_table_agrees_with_its_page() -> None:
     """Both show medians over ten seeds of the same run; a row of the README is part of the page's row."""
     page = (DOCS / "reproduce" / "fading-flash.md").read_text()
-    rows = dict(re.findall(r"^\| ([\w -]+?) \| \d+ \| (.*) \|$", README.split("## Fading Flash")[1], re.MULTILINE))
+    rows = dict(re.findall(r"^\| ([\w ()-]+?) \| \d+ \| (.*) \|$", README.split("## Fading Flash")[1], re.MULTILINE))
     assert len(rows) == 6
     for model, numbers in rows.items():
         line = next(line for line in page.splitlines() if re.match(rf"\| \**{re.escape(model)}\** \|", line))
