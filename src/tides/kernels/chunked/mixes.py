@@ -13,7 +13,7 @@ from torch import Tensor
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.column_norm import ColumnRoots
+from tides.kernels.column_norm import column_forms, d_column_forms
 from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
 
 # Elements of the largest temporary of a block: about the size of a core's cache, or large enough to fill a GPU.
@@ -64,22 +64,26 @@ class _Norms:
     """The column norms of one mix, block by block, and the sum that their gradient needs."""
 
     def __init__(self, factors: Tensor, eps: float) -> None:
-        self.roots, self.eps = ColumnRoots(factors), eps
-        self.products = torch.zeros_like(self.roots.root, dtype=torch.float64)
+        m, _, h, _, i = factors.shape
+        self.factors, self.eps = factors, eps
+        self.forms = column_forms(factors).view(m, i * i, h)
+        self.slopes = self.forms.mT.to(factors.dtype)
+        self.products = torch.zeros_like(self.forms)
 
-    def __call__(self, code: Tensor) -> tuple[Tensor, Tensor]:
-        """The inverse rms (m, n, h) and R_h z̃ (m, n, k, h)."""
-        pressed = (code @ self.roots.root).unflatten(-1, (self.roots.rank, -1))
-        return torch.linalg.vecdot(pressed, pressed, dim=-2).add_(self.eps).rsqrt_(), pressed
+    def __call__(self, code: Tensor) -> Tensor:
+        """The inverse rms (m, n, h)."""
+        double = code.double()
+        return (_outer(double, double) @ self.forms).add_(self.eps).rsqrt_().to(code.dtype)
 
-    def backward(self, d_square: Tensor, pressed: Tensor, code: Tensor) -> Tensor:
-        """Gradient of the code, given that of the mean square; `pressed` is overwritten."""
-        weighted = pressed.mul_(d_square.unsqueeze(-2)).flatten(-2)
-        self.products += code.mT @ weighted
-        return (weighted @ self.roots.root.mT).mul_(2)
+    def backward(self, d_square: Tensor, code: Tensor) -> Tensor:
+        """Gradient of the code, given that of the mean square."""
+        self.products += _outer(code, code).mT @ d_square
+        weighted = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
+        return weighted.mul_(code.unsqueeze(-2)).sum(-1).mul_(2)
 
     def d_factors(self) -> Tensor:
-        return self.roots.d_factors(self.products)
+        i = self.factors.shape[-1]
+        return d_column_forms(self.products.unflatten(1, (i, i)), self.factors)
 
 
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
@@ -91,7 +95,7 @@ def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
         if norms is not None:
-            x = x * norms(z)[0]
+            x = x * norms(z)
         out[:, rows] = _outer(z, x) @ kernel
     return out
 
@@ -110,11 +114,11 @@ def mix_in_backward(
         if norms is None:
             d_code[:, rows], du[:, rows], change = _bilinear_backward(gradient[:, rows], z, x, kernel)
         else:
-            inverse, pressed = norms(z)
+            inverse = norms(z)
             dz, d_scaled, change = _bilinear_backward(gradient[:, rows], z, x * inverse, kernel)
             du[:, rows] = d_scaled * inverse
             d_square = d_scaled.mul_(x).mul_(inverse.pow(3)).mul_(-0.5)
-            d_code[:, rows] = dz + norms.backward(d_square, pressed, z)
+            d_code[:, rows] = dz + norms.backward(d_square, z)
         d_kernel += change
     m, p, h, _, i = factors.shape
     d_weighted = d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1)
@@ -130,7 +134,7 @@ def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, ep
     out = s.new_empty(*s.shape[:2], kernel.shape[-1])
     for rows in _blocks(code, factors):
         y = _outer(code[:, rows], x[:, rows]) @ kernel
-        out[:, rows] = y if norms is None else y.mul_(norms(code[:, rows])[0])
+        out[:, rows] = y if norms is None else y.mul_(norms(code[:, rows]))
     return out
 
 
@@ -149,10 +153,10 @@ def mix_out_backward(
         if norms is None:
             d_code[:, rows], dx[:, rows], change = _bilinear_backward(g, z, x[:, rows], kernel)
         else:
-            inverse, pressed = norms(z)
+            inverse = norms(z)
             dz, dx[:, rows], change = _bilinear_backward(g * inverse, z, x[:, rows], kernel)
             d_square = (g * y[:, rows]).mul_(inverse.square_()).mul_(-0.5)
-            d_code[:, rows] = dz + norms.backward(d_square, pressed, z)
+            d_code[:, rows] = dz + norms.backward(d_square, z)
         d_kernel += change
     m, p, h, _, i = factors.shape
     signed = d_kernel.view(m, i, p, 2, h)

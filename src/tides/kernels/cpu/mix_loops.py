@@ -1,4 +1,7 @@
-"""The elementwise parts of the mixes; matrix products run in torch between them. One row per step, modes innermost."""
+"""The elementwise parts of the mixes; matrix products run in torch between them. One row per step.
+
+Arrays of all steps come whole, with the range [start, stop) of the block; scratch arrays begin at row 0.
+"""
 
 from typing import Any
 
@@ -13,87 +16,116 @@ summing: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath=EXACT_
 
 
 @compiled
-def inverse_rms(pressed, eps, inverse):  # type: ignore[no-untyped-def]
-    """inverse[t, h] = 1/√(Σ_k pressed[t, k, h]² + eps)."""
-    steps, rank, width = pressed.shape
-    one = inverse.dtype.type(1)
+def monomials(code, start, stop, lines, double, single):  # type: ignore[no-untyped-def]
+    """z̃_i z̃_j for i ≤ j in float64 and in the data's precision, steps innermost; `lines` ← the codes, transposed."""
+    size, steps = code.shape[1], stop - start
     for t in range(steps):
-        for h in range(width):
-            inverse[t, h] = pressed[t, 0, h] * pressed[t, 0, h] + eps
-        for k in range(1, rank):
-            for h in range(width):
-                inverse[t, h] += pressed[t, k, h] * pressed[t, k, h]
-        for h in range(width):
-            inverse[t, h] = one / np.sqrt(inverse[t, h])
+        for i in range(size):
+            lines[i, t] = code[start + t, i]
+    c = 0
+    for i in range(size):
+        for j in range(i, size):
+            for t in range(steps):
+                double[c, t] = np.float64(lines[i, t]) * np.float64(lines[j, t])
+            for t in range(steps):
+                single[c, t] = lines[i, t] * lines[j, t]
+            c += 1
 
 
 @compiled
-def contracted(code, products, out):  # type: ignore[no-untyped-def]
+def normalised(x, start, stop, square, eps, inverse, scaled):  # type: ignore[no-untyped-def]
+    """inverse = 1/√(square + eps), scaled = x · inverse."""
+    real = inverse.dtype.type
+    one = real(1)
+    for t in range(stop - start):
+        for h in range(inverse.shape[1]):
+            inverse[t, h] = one / np.sqrt(real(square[t, h] + eps))
+        for h in range(inverse.shape[1]):
+            scaled[t, h] = x[start + t, h] * inverse[t, h]
+
+
+@compiled
+def contracted(code, start, stop, products, out):  # type: ignore[no-untyped-def]
     """out[t, o] = Σ_i code[t, i] products[t, i, o]."""
-    steps, size, width = products.shape
-    for t in range(steps):
-        z = code[t, 0]
+    size, width = products.shape[1], products.shape[2]
+    for t in range(stop - start):
+        z, y = code[start + t], out[start + t]
+        z0 = z[0]
         for o in range(width):
-            out[t, o] = z * products[t, 0, o]
+            y[o] = z0 * products[t, 0, o]
         # Four terms at a time: fewer passes over the output.
         for i in range(1, size - 3, 4):
-            z0, z1, z2, z3 = code[t, i], code[t, i + 1], code[t, i + 2], code[t, i + 3]
+            z0, z1, z2, z3 = z[i], z[i + 1], z[i + 2], z[i + 3]
             for o in range(width):
-                out[t, o] += (
+                y[o] += (
                     z0 * products[t, i, o]
                     + z1 * products[t, i + 1, o]
                     + z2 * products[t, i + 2, o]
                     + z3 * products[t, i + 3, o]
                 )
         for i in range(1 + (size - 1) // 4 * 4, size):
-            z = code[t, i]
+            z0 = z[i]
             for o in range(width):
-                out[t, o] += z * products[t, i, o]
+                y[o] += z0 * products[t, i, o]
 
 
 @summing
-def outer_backward(code, x, d_outer, d_code, d_x):  # type: ignore[no-untyped-def]
-    """From the gradient of the outer product to those of its factors; `d_outer` then holds the outer product itself."""
-    steps, size, width = d_outer.shape
+def outer_backward(code, start, stop, x, offset, d_outer, d_code, d_x):  # type: ignore[no-untyped-def]
+    """From the gradient of the outer product to those of its factors; `d_outer` then holds the outer product itself.
+
+    x begins at row `offset`, as it may be scratch.
+    """
+    size, width = d_outer.shape[1], d_outer.shape[2]
     zero = d_code.dtype.type(0)
-    for t in range(steps):
+    for t in range(stop - start):
+        z, dz, xs, dx = code[start + t], d_code[start + t], x[offset + t], d_x[start + t]
         for a in range(width):
-            d_x[t, a] = zero
+            dx[a] = zero
         for i in range(size):
-            z, total = code[t, i], zero
+            factor, total = z[i], zero
             for a in range(width):
-                total += x[t, a] * d_outer[t, i, a]
+                total += xs[a] * d_outer[t, i, a]
             for a in range(width):
-                d_x[t, a] += z * d_outer[t, i, a]
+                dx[a] += factor * d_outer[t, i, a]
             for a in range(width):
-                d_outer[t, i, a] = z * x[t, a]
-            d_code[t, i] = total
+                d_outer[t, i, a] = factor * xs[a]
+            dz[i] = total
 
 
 @compiled
-def d_square_in(u, inverse, du, pressed):  # type: ignore[no-untyped-def]
-    """In-mix: `du` comes as that of u · inverse; ds = −½ inverse³ u du, pressed ← pressed · ds, du ← inverse · du."""
-    steps, rank, width = pressed.shape
+def d_square_in(u, start, stop, inverse, du):  # type: ignore[no-untyped-def]
+    """In-mix: du arrives as the gradient of u · inverse and becomes that of u; `inverse` that of the mean square."""
     half = inverse.dtype.type(-0.5)
-    for t in range(steps):
-        for h in range(width):
+    for t in range(stop - start):
+        for h in range(inverse.shape[1]):
             w = inverse[t, h]
-            d_scaled = w * du[t, h]
-            du[t, h] = d_scaled
-            inverse[t, h] = half * w * w * u[t, h] * d_scaled
-        for k in range(rank):
-            for h in range(width):
-                pressed[t, k, h] *= inverse[t, h]
+            slope = w * du[start + t, h]
+            du[start + t, h] = slope
+            inverse[t, h] = half * w * w * u[start + t, h] * slope
 
 
 @compiled
-def d_square_out(gradient, y, inverse, pressed):  # type: ignore[no-untyped-def]
-    """Out-mix: pressed ← pressed · ds with ds = −½ inverse² gradient y; `inverse` is overwritten with ds."""
-    steps, rank, width = pressed.shape
+def d_square_out(gradient, y, start, stop, inverse):  # type: ignore[no-untyped-def]
+    """Out-mix: `inverse` becomes the gradient of the mean square, −½ inverse² gradient y."""
     half = inverse.dtype.type(-0.5)
+    for t in range(stop - start):
+        for h in range(inverse.shape[1]):
+            inverse[t, h] *= half * inverse[t, h] * gradient[start + t, h] * y[start + t, h]
+
+
+@compiled
+def monomials_backward(start, stop, lines, weighted, d_lines, d_code):  # type: ignore[no-untyped-def]
+    """d_code += ∂(Σ weighted_ij z̃_i z̃_j)/∂z̃, with `lines` from `monomials` and steps innermost in `weighted`."""
+    size, steps = lines.shape[0], stop - start
+    d_lines[:, :steps] = d_lines.dtype.type(0)
+    c = 0
+    for i in range(size):
+        for j in range(i, size):
+            for t in range(steps):
+                d_lines[i, t] += weighted[c, t] * lines[j, t]
+            for t in range(steps):
+                d_lines[j, t] += weighted[c, t] * lines[i, t]
+            c += 1
     for t in range(steps):
-        for h in range(width):
-            inverse[t, h] = half * inverse[t, h] * inverse[t, h] * gradient[t, h] * y[t, h]
-        for k in range(rank):
-            for h in range(width):
-                pressed[t, k, h] *= inverse[t, h]
+        for i in range(size):
+            d_code[start + t, i] += d_lines[i, t]

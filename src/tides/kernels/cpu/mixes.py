@@ -12,8 +12,8 @@ from torch import Tensor
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.column_norm import ColumnRoots
-from tides.kernels.cpu import mix_loops
+from tides.kernels.column_norm import column_forms, d_column_forms
+from tides.kernels.cpu import mix_loops as loops
 from tides.kernels.cpu.threads import run_jobs, spans
 from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
 
@@ -38,67 +38,96 @@ def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
 
 
 class _Worker:
-    """One thread's scratch for one problem: `kernel` (i·a, o), codes of size i, and the column norms' roots if any."""
+    """One thread's scratch for one problem: `kernel` (i·a, o), codes of size i, the columns' forms if normalised."""
 
-    def __init__(self, kernel: Tensor, size: int, roots: ColumnRoots | None, problem: int, eps: float) -> None:
+    def __init__(self, kernel: Tensor, size: int, forms: Tensor | None, eps: float) -> None:
         self.size, self.inner, self.outer = size, kernel.shape[0] // size, kernel.shape[1]
         self.kernel, self.eps = kernel, eps
         self.rows = max(64, _BLOCK_ELEMENTS // (size * max(self.inner, self.outer)))
-        self.products = kernel.new_empty(self.rows, size * max(self.inner, self.outer))
+        self.products = kernel.new_empty(self.rows * size * max(self.inner, self.outer))
         self.d_kernel = torch.zeros_like(kernel)
-        self.root = None if roots is None else roots.root[problem]
-        if roots is not None:
-            self.rank, self.columns = roots.rank, roots.shape[2]
-            self.pressed = kernel.new_empty(self.rows, self.rank * self.columns)
-            self.inverse = kernel.new_empty(self.rows, self.columns)
-            self.scaled = kernel.new_empty(self.rows, self.columns)
-            self.norm_products = torch.zeros(size, self.rank * self.columns, dtype=torch.float64)
         # (a, i·o): the product with x comes first, the sum over i behind it.
         self.by_input = kernel.view(size, self.inner, self.outer).transpose(0, 1).reshape(self.inner, -1)
+        self.forms = forms
+        if self.forms is not None:
+            monomials, width = self.forms.shape
+            self.slopes = self.forms.to(kernel.dtype)
+            # Monomials have the steps innermost, where loops over them are long.
+            self.double, self.square = (
+                self.forms.new_empty(monomials, self.rows),
+                self.forms.new_empty(self.rows, width),
+            )
+            self.single = kernel.new_empty(monomials, self.rows)
+            self.lines, self.d_lines = (kernel.new_empty(size, self.rows) for _ in range(2))
+            self.inverse, self.scaled = (kernel.new_empty(self.rows, width) for _ in range(2))
+            self.d_forms = torch.zeros_like(self.forms)
 
     def blocks(self, span: tuple[int, int]) -> list[tuple[int, int]]:
         return [(start, min(start + self.rows, span[1])) for start in range(span[0], span[1], self.rows)]
 
-    def norms(self, code: Tensor) -> Tensor:
-        """The inverse rms of every column (n, h); R_h z̃ is left in `pressed`."""
-        assert self.root is not None
-        n = code.shape[0]
-        pressed, inverse = self.pressed[:n], self.inverse[:n]
-        torch.mm(code, self.root, out=pressed)
-        eps = inverse.numpy().dtype.type(self.eps)
-        mix_loops.inverse_rms(pressed.view(n, self.rank, -1).numpy(), eps, inverse.numpy())
-        return inverse
-
-    def norms_backward(self, code: Tensor, d_code: Tensor) -> None:
-        """Adds what the norms contribute to d_code; `pressed` holds w = ds R_h z̃."""
-        assert self.root is not None
-        pressed = self.pressed[: code.shape[0]]
-        d_code.addmm_(pressed, self.root.t(), alpha=2)
-        self.norm_products += torch.mm(code.t(), pressed)
-
-    def forward(self, code: Tensor, x: Tensor, out: Tensor) -> None:
-        n = code.shape[0]
-        products = self.products.view(-1)[: n * self.size * self.outer].view(n, self.size * self.outer)
-        torch.mm(x, self.by_input, out=products)
-        mix_loops.contracted(code.numpy(), products.view(n, self.size, -1).numpy(), out.numpy())
-
-    def backward(self, gradient: Tensor, code: Tensor, x: Tensor, d_code: Tensor, d_x: Tensor) -> None:
-        n = code.shape[0]
-        outer = self.products.view(-1)[: n * self.size * self.inner].view(n, self.size * self.inner)
-        torch.mm(gradient, self.kernel.t(), out=outer)
-        mix_loops.outer_backward(
-            code.numpy(), x.numpy(), outer.view(n, self.size, -1).numpy(), d_code.numpy(), d_x.numpy()
+    def normalise(self, code: Tensor, x: Tensor, start: int, stop: int) -> Tensor:
+        """x · inverse for a block; `inverse` keeps the inverse rms of every column, `single` the monomials."""
+        n = stop - start
+        loops.monomials(code.numpy(), start, stop, self.lines.numpy(), self.double.numpy(), self.single.numpy())
+        torch.mm(self.double[:, :n].t(), self.forms, out=self.square[:n])  # type: ignore[arg-type]
+        loops.normalised(
+            x.numpy(), start, stop, self.square.numpy(), self.eps, self.inverse.numpy(), self.scaled.numpy()
         )
+        return self.scaled
+
+    def normalise_backward(self, d_code: Tensor, start: int, stop: int) -> None:
+        """Adds the norms' share to d_code; `inverse` holds the gradient of the mean squares by now."""
+        n = stop - start
+        self.d_forms += torch.mm(self.single[:, :n], self.inverse[:n])
+        weighted = torch.mm(self.slopes, self.inverse[:n].t())
+        loops.monomials_backward(
+            start, stop, self.lines.numpy(), weighted.numpy(), self.d_lines.numpy(), d_code.numpy()
+        )
+
+    def forward(self, code: Tensor, x: Tensor, offset: int, start: int, stop: int, out: Tensor) -> None:
+        """out = K(code, x) for a block; x begins at row `offset`."""
+        n = stop - start
+        products = self.products[: n * self.size * self.outer]
+        torch.mm(x[offset : offset + n], self.by_input, out=products.view(n, -1))
+        loops.contracted(code.numpy(), start, stop, products.view(n, self.size, -1).numpy(), out.numpy())
+
+    def backward(
+        self, gradient: Tensor, code: Tensor, x: Tensor, offset: int, start: int, stop: int, d_code: Tensor, d_x: Tensor
+    ) -> None:
+        """Gradients of a block's code and x (which begins at row `offset`); that of the kernel is collected."""
+        n = stop - start
+        flat = self.products[: n * self.size * self.inner]
+        outer = flat.view(n, -1)
+        torch.mm(gradient, self.kernel.t(), out=outer)
+        arrays = (flat.view(n, self.size, -1).numpy(), d_code.numpy(), d_x.numpy())
+        loops.outer_backward(code.numpy(), start, stop, x.numpy(), offset, *arrays)
         self.d_kernel.addmm_(outer.t(), gradient)
 
 
-def _run(kernel: Tensor, code: Tensor, roots: ColumnRoots | None, eps: float, work: Any) -> list[list[_Worker]]:
+class _Columns:
+    """The column norms' forms over the monomials z̃_i z̃_j with i ≤ j, which occur once: (m, c, h)."""
+
+    def __init__(self, factors: Tensor) -> None:
+        size = factors.shape[-1]
+        self.factors, self.first, self.second = factors, *torch.triu_indices(size, size)
+        once = torch.where(self.first == self.second, 1.0, 2.0).unsqueeze(-1)
+        self.forms = column_forms(factors)[:, self.first, self.second] * once
+
+    def d_factors(self, d_forms: Tensor) -> Tensor:
+        m, _, h, _, i = self.factors.shape
+        products = d_forms.new_empty(m, i, i, h)
+        products[:, self.first, self.second] = products[:, self.second, self.first] = d_forms
+        return d_column_forms(products, self.factors)
+
+
+def _run(kernel: Tensor, code: Tensor, columns: _Columns | None, eps: float, work: Any) -> list[list[_Worker]]:
     """`work(worker, problem, start, stop)` for every block of every problem; the workers hold the sums, per problem."""
     problems, n, size = code.shape
-    workers = []
+    teams = []
     for problem in range(problems):
         parts = [
-            (_Worker(kernel[problem], size, roots, problem, eps), span) for span in spans(n, torch.get_num_threads())
+            (_Worker(kernel[problem], size, None if columns is None else columns.forms[problem], eps), span)
+            for span in spans(n, torch.get_num_threads())
         ]
 
         def run(part: tuple[_Worker, tuple[int, int]], problem: int = problem) -> None:
@@ -109,33 +138,33 @@ def _run(kernel: Tensor, code: Tensor, roots: ColumnRoots | None, eps: float, wo
                     work(worker, problem, start, stop)
 
         run_jobs(run, parts)
-        workers.append([worker for worker, _ in parts])
-    return workers
+        teams.append([worker for worker, _ in parts])
+    return teams
 
 
-def _sums(workers: list[list[_Worker]], roots: ColumnRoots | None) -> tuple[Tensor, Tensor | None]:
+def _sums(teams: list[list[_Worker]], columns: _Columns | None) -> tuple[Tensor, Tensor | None]:
     """The kernels' gradients (m, i·a, o), and what the norms add to that of the factors."""
-    d_kernel = torch.stack([sum(worker.d_kernel for worker in team) for team in workers])  # type: ignore[misc]
-    if roots is None:
+    d_kernel = torch.stack([torch.stack([worker.d_kernel for worker in team]).sum(0) for team in teams])
+    if columns is None:
         return d_kernel, None
-    products = torch.stack([sum(worker.norm_products for worker in team) for team in workers])  # type: ignore[misc]
-    return d_kernel, roots.d_factors(products)
+    products = torch.stack([torch.stack([worker.d_forms for worker in team]).sum(0) for team in teams])
+    return d_kernel, columns.d_factors(products)
 
 
 @torch.library.custom_op("tides::mix_in_cpu", mutates_args=(), device_types="cpu")
 def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
-    u, code, kernel = u.contiguous(), code.contiguous(), drive_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    u, code, kernel = u.detach().contiguous(), code.detach().contiguous(), drive_kernel(factors, norm)
+    columns = None if norm is None else _Columns(factors)
     out = u.new_empty(*u.shape[:2], kernel.shape[-1])
 
     def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        x, z = u[m, start:stop], code[m, start:stop]
-        if roots is not None:
-            x = torch.mul(x, worker.norms(z), out=worker.scaled[: stop - start])
-        worker.forward(z, x, out[m, start:stop])
+        if columns is None:
+            worker.forward(code[m], u[m], start, start, stop, out[m])
+        else:
+            worker.forward(code[m], worker.normalise(code[m], u[m], start, stop), 0, start, stop, out[m])
 
-    _run(kernel, code, roots, eps, work)
+    _run(kernel, code, columns, eps, work)
     return out
 
 
@@ -144,23 +173,20 @@ def mix_in_backward(
     gradient: Tensor, u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
-    gradient, u, code, kernel = gradient.contiguous(), u.contiguous(), code.contiguous(), drive_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    gradient, u, code = (x.detach().contiguous() for x in (gradient, u, code))
+    kernel, columns = drive_kernel(factors, norm), None if norm is None else _Columns(factors)
     du, d_code = torch.empty_like(u), torch.empty_like(code)
 
     def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        n = stop - start
-        x, z, dx, dz = (tensor[m, start:stop] for tensor in (u, code, du, d_code))
-        if roots is None:
-            worker.backward(gradient[m, start:stop], z, x, dz, dx)
+        g = gradient[m, start:stop]
+        if columns is None:
+            worker.backward(g, code[m], u[m], start, start, stop, d_code[m], du[m])
             return
-        inverse = worker.norms(z)
-        worker.backward(gradient[m, start:stop], z, torch.mul(x, inverse, out=worker.scaled[:n]), dz, dx)
-        pressed = worker.pressed[:n].view(n, worker.rank, -1)
-        mix_loops.d_square_in(x.numpy(), inverse.numpy(), dx.numpy(), pressed.numpy())
-        worker.norms_backward(z, dz)
+        worker.backward(g, code[m], worker.normalise(code[m], u[m], start, stop), 0, start, stop, d_code[m], du[m])
+        loops.d_square_in(u[m].numpy(), start, stop, worker.inverse.numpy(), du[m].numpy())
+        worker.normalise_backward(d_code[m], start, stop)
 
-    d_kernel, d_norms = _sums(_run(kernel, code, roots, eps, work), roots)
+    d_kernel, d_norms = _sums(_run(kernel, code, columns, eps, work), columns)
     m, p, h, _, i = factors.shape
     return (du, d_code, *unweighted(d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1), factors, norm, d_norms))
 
@@ -168,17 +194,17 @@ def mix_in_backward(
 @torch.library.custom_op("tides::mix_out_cpu", mutates_args=(), device_types="cpu")
 def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
-    x, code, kernel = s.contiguous().flatten(-2), code.contiguous(), readout_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
+    x, code, kernel = s.detach().contiguous().flatten(-2), code.detach().contiguous(), readout_kernel(factors, norm)
+    columns = None if norm is None else _Columns(factors)
     out = s.new_empty(*s.shape[:2], kernel.shape[-1])
 
     def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        y, z = out[m, start:stop], code[m, start:stop]
-        worker.forward(z, x[m, start:stop], y)
-        if roots is not None:
-            y *= worker.norms(z)
+        worker.forward(code[m], x[m], start, start, stop, out[m])
+        if columns is not None:
+            worker.normalise(code[m], out[m], start, stop)
+            out[m, start:stop] = worker.scaled[: stop - start]
 
-    _run(kernel, code, roots, eps, work)
+    _run(kernel, code, columns, eps, work)
     return out
 
 
@@ -187,24 +213,22 @@ def mix_out_backward(
     gradient: Tensor, y: Tensor, s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
-    gradient, code, kernel = gradient.contiguous(), code.contiguous(), readout_kernel(factors, norm)
-    roots = None if norm is None else ColumnRoots(factors)
-    x = s.contiguous().flatten(-2)
+    gradient, y, code = (x.detach().contiguous() for x in (gradient, y, code))
+    kernel, columns = readout_kernel(factors, norm), None if norm is None else _Columns(factors)
+    x = s.detach().contiguous().flatten(-2)
     dx, d_code = torch.empty_like(x), torch.empty_like(code)
 
     def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        n = stop - start
-        g, z, dz = (tensor[m, start:stop] for tensor in (gradient, code, d_code))
-        if roots is None:
-            worker.backward(g, z, x[m, start:stop], dz, dx[m, start:stop])
+        g = gradient[m, start:stop]
+        if columns is None:
+            worker.backward(g, code[m], x[m], start, start, stop, d_code[m], dx[m])
             return
-        inverse = worker.norms(z)
-        worker.backward(torch.mul(g, inverse, out=worker.scaled[:n]), z, x[m, start:stop], dz, dx[m, start:stop])
-        pressed = worker.pressed[:n].view(n, worker.rank, -1)
-        mix_loops.d_square_out(g.numpy(), y[m, start:stop].numpy(), inverse.numpy(), pressed.numpy())
-        worker.norms_backward(z, dz)
+        g = worker.normalise(code[m], gradient[m], start, stop)[: stop - start]
+        worker.backward(g, code[m], x[m], start, start, stop, d_code[m], dx[m])
+        loops.d_square_out(gradient[m].numpy(), y[m].numpy(), start, stop, worker.inverse.numpy())
+        worker.normalise_backward(d_code[m], start, stop)
 
-    d_kernel, d_norms = _sums(_run(kernel, code, roots, eps, work), roots)
+    d_kernel, d_norms = _sums(_run(kernel, code, columns, eps, work), columns)
     m, p, h, _, i = factors.shape
     signed = d_kernel.view(m, i, p, 2, h)
     signed[:, :, :, 1].neg_()
