@@ -13,21 +13,9 @@ from tides.experiments import config, fading_flash
 from tides.experiments.runner import run_cells
 from tides.records import read_records
 
-# The ten documented lines of docs/reproduce/fading-flash.md.
-OWN_MODEL = """
-import torch
-
-class Mine(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell, self.out = torch.nn.GRUCell(5, 4), torch.nn.Linear(4, 1)
-
-    def forward(self, u, gap, state):
-        state = self.cell(torch.cat([u, gap[:, None]], -1), state)
-        return self.out(state), state
-
-build = Mine
-"""
+# The ten lines that the documentation shows.
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reproduce" / "fading-flash.md"
+OWN_MODEL = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
 
 
 def cells(*settings: str, variant: str = "paper", quick: bool = True) -> list[fading_flash.Cell]:

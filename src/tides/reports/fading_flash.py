@@ -207,6 +207,8 @@ def _plain(model: str) -> str:
 
 
 def _number(value: float) -> str:
+    if value < 0.1:
+        return f"{value:.1g}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
