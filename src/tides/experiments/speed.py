@@ -101,7 +101,7 @@ def protocol(device: str) -> dict[str, Any]:
         "forward": "evaluation mode without gradients",
         "memory": "torch's allocator less what it held before the model was built (workspaces of libraries)"
         if device == "cuda"
-        else "resident memory above its level before the model was built; a fresh process whose heap keeps what was freed",
+        else "resident memory above its level before the model was built, in a fresh process that keeps freed memory",
         "semantics": "compat='release' for every backend, as the numbers they are compared with; streaming: defaults",
         "longest": LONGEST[device],
         "seconds_per_cell": SECONDS_PER_CELL[device],
