@@ -1,4 +1,4 @@
-"""Classify irregular, partly observed series with a plain PyTorch loop; no download, about ten seconds.
+"""Classify irregular, partly observed series with a plain PyTorch loop; no download, some seconds.
 
     python examples/classify_irregular.py
 
