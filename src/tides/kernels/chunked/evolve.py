@@ -9,38 +9,15 @@ Gradients, with μ the adjoint of the scan and s' the state before the step:
 λ̄ (λ s' + v) is ∂s/∂δ = λ s + v without its cancellation after long intervals, where s has settled at −v/λ.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tides.functional.discretise import Discretisation
-from tides.functional.evolve import Hold, beginnings
-from tides.kernels.batching import merge_leading_axis
+from tides.functional.evolve import beginnings
 from tides.kernels.chunked.discretise import zoh_interval
 from tides.kernels.chunked.scan import adjoint_coefficients, previous, scan_from_zero
-
-
-def evolve(
-    decay: Tensor,
-    frequency: Tensor,
-    gaps: Tensor,
-    scale: Tensor,
-    drive: Tensor,
-    s0: Tensor | None = None,
-    *,
-    discretisation: Discretisation = "zoh",
-    hold: Hold = "following",
-    reverse: bool = False,
-    cu_seqlens: Tensor | None = None,
-) -> Tensor:
-    """`functional.evolve` with constant extra memory per step."""
-    b, _, p = drive.shape
-    frequency = frequency.expand(b, 1, p) if frequency.ndim == 1 else frequency
-    s: Tensor = evolve_op(
-        decay, frequency, gaps, scale.expand(b, 1, p), drive, s0, cu_seqlens, discretisation, hold, reverse
-    )
-    return s
+from tides.kernels.operators import evolve_operator
 
 
 class _Intervals(NamedTuple):
@@ -78,8 +55,7 @@ def _intervals(
     return _Intervals(lam, delta, v, lam_bar, lam_bar if hold == "following" else torch.ones_like(lam_bar), None)
 
 
-@torch.library.custom_op("tides::evolve_torch", mutates_args=())
-def evolve_op(
+def _forward(
     decay: Tensor,
     frequency: Tensor,
     gaps: Tensor,
@@ -99,13 +75,7 @@ def evolve_op(
     return scan_from_zero(a, b, reverse, resets=cu_seqlens is not None).contiguous()
 
 
-@evolve_op.register_fake
-def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    return torch.empty_like(drive, memory_format=torch.contiguous_format)
-
-
-@torch.library.custom_op("tides::evolve_torch_backward", mutates_args=())
-def evolve_backward(
+def _backward(
     gradient: Tensor,
     s: Tensor,
     decay: Tensor,
@@ -167,25 +137,4 @@ def _collect(d_initial: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Te
     return d_initial[0, bounds[1:] - 1 if reverse else bounds[:-1]].contiguous()
 
 
-@evolve_backward.register_fake
-def _(gradient, s, decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    leaves = (decay, frequency, gaps, scale, drive)
-    ds0 = drive.new_empty(drive.shape[0], 0) if s0 is None else torch.empty_like(s0)
-    return (*(torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves), ds0)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
-    ctx.save_for_backward(output, *tensors)
-
-
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    s, *tensors = ctx.saved_tensors
-    grads = evolve_backward(gradient.contiguous(), s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)
-    ds0 = None if tensors[5] is None else grads[5]
-    return (*grads[:5], ds0, None, None, None, None)
-
-
-evolve_op.register_autograd(_backward, setup_context=_setup)
-torch.library.register_vmap(evolve_op, merge_leading_axis(evolve_op))
-torch.library.register_vmap(evolve_backward, merge_leading_axis(evolve_backward))
+evolve = evolve_operator("torch", _forward, _backward)

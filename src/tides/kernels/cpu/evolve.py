@@ -6,35 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tides.functional.discretise import Discretisation
-from tides.functional.evolve import Hold
-from tides.kernels.batching import merge_leading_axis
 from tides.kernels.cpu.arrays import broadcast_rows, nothing, rows
 from tides.kernels.cpu.intervals import METHODS, taylor_coefficients
 from tides.kernels.cpu.recurrence import run_backward, run_forward
 from tides.kernels.cpu.threads import run_jobs, spans
-
-
-def evolve(
-    decay: Tensor,
-    frequency: Tensor,
-    gaps: Tensor,
-    scale: Tensor,
-    drive: Tensor,
-    s0: Tensor | None = None,
-    *,
-    discretisation: Discretisation = "zoh",
-    hold: Hold = "following",
-    reverse: bool = False,
-    cu_seqlens: Tensor | None = None,
-) -> Tensor:
-    """`functional.evolve`."""
-    b, _, p = drive.shape
-    frequency = frequency.expand(b, 1, p) if frequency.ndim == 1 else frequency
-    s: Tensor = evolve_op(
-        decay, frequency, gaps, scale.expand(b, 1, p), drive, s0, cu_seqlens, discretisation, hold, reverse
-    )
-    return s
+from tides.kernels.operators import evolve_operator
 
 
 def _sequences(drive: Tensor, cu_seqlens: Tensor | None) -> Any:
@@ -57,8 +33,7 @@ def _inputs(decay: Tensor, frequency: Tensor, gaps: Tensor, scale: Tensor, drive
     ]
 
 
-@torch.library.custom_op("tides::evolve_cpu", mutates_args=(), device_types="cpu")
-def evolve_op(
+def _forward(
     decay: Tensor,
     frequency: Tensor,
     gaps: Tensor,
@@ -83,13 +58,7 @@ def evolve_op(
     return out
 
 
-@evolve_op.register_fake
-def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    return torch.empty_like(drive, memory_format=torch.contiguous_format)
-
-
-@torch.library.custom_op("tides::evolve_cpu_backward", mutates_args=(), device_types="cpu")
-def evolve_backward(
+def _backward(
     gradient: Tensor,
     s: Tensor,
     decay: Tensor,
@@ -130,25 +99,4 @@ def evolve_backward(
     return d_decay, by_row[0].clone() if static else d_frequency, d_gaps, by_row[1].clone(), d_drive, ds0
 
 
-@evolve_backward.register_fake
-def _(gradient, s, decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    leaves = (decay, frequency, gaps, scale, drive)
-    ds0 = drive.new_empty(drive.shape[0], 0) if s0 is None else torch.empty_like(s0)
-    return (*(torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves), ds0)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
-    ctx.save_for_backward(output, *tensors)
-
-
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    s, *tensors = ctx.saved_tensors
-    grads = evolve_backward(gradient, s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)
-    ds0 = None if tensors[5] is None else grads[5]
-    return (*grads[:5], ds0, None, None, None, None)
-
-
-evolve_op.register_autograd(_backward, setup_context=_setup)
-torch.library.register_vmap(evolve_op, merge_leading_axis(evolve_op))
-torch.library.register_vmap(evolve_backward, merge_leading_axis(evolve_backward))
+evolve = evolve_operator("cpu", _forward, _backward)

@@ -6,9 +6,8 @@ import torch
 import triton
 from torch import Tensor
 
-from tides.functional.discretise import Discretisation
-from tides.functional.evolve import Hold
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.operators import evolve_operator
 from tides.kernels.triton.evolve_kernels import (
     BILINEAR,
     DIRAC,
@@ -23,28 +22,6 @@ _METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
 _TILE = 1024
 _CARRY_CHUNKS = 64
-
-
-def evolve(
-    decay: Tensor,
-    frequency: Tensor,
-    gaps: Tensor,
-    scale: Tensor,
-    drive: Tensor,
-    s0: Tensor | None = None,
-    *,
-    discretisation: Discretisation = "zoh",
-    hold: Hold = "following",
-    reverse: bool = False,
-    cu_seqlens: Tensor | None = None,
-) -> Tensor:
-    """`functional.evolve`."""
-    b, _, p = drive.shape
-    frequency = frequency.expand(b, 1, p) if frequency.ndim == 1 else frequency
-    s: Tensor = evolve_op(
-        decay, frequency, gaps, scale.expand(b, 1, p), drive, s0, cu_seqlens, discretisation, hold, reverse
-    )
-    return s
 
 
 class _Plan:
@@ -126,8 +103,7 @@ def _inputs(
     return (*reals, planes, begin, start, owner)
 
 
-@torch.library.custom_op("tides::evolve_triton", mutates_args=())
-def evolve_op(
+def _forward(
     decay: Tensor,
     frequency: Tensor,
     gaps: Tensor,
@@ -145,8 +121,7 @@ def evolve_op(
     return torch.view_as_complex(out)
 
 
-@torch.library.custom_op("tides::evolve_triton_backward", mutates_args=())
-def evolve_backward(
+def _backward(
     gradient: Tensor,
     s: Tensor,
     decay: Tensor,
@@ -184,6 +159,9 @@ def evolve_backward(
     )
 
 
+evolve = evolve_operator("triton", _forward, _backward)
+
+
 @torch.library.custom_op("tides::scan_triton", mutates_args=())
 def scan(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
     """s_k = a_k s_{k−1} + b_k from zero, real or complex, (b, l, p)."""
@@ -212,18 +190,6 @@ def scan_backward(gradient: Tensor, s: Tensor, a: Tensor, reverse: bool) -> tupl
     )
 
 
-@evolve_op.register_fake
-def _(decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    return torch.empty_like(drive, memory_format=torch.contiguous_format)
-
-
-@evolve_backward.register_fake
-def _(gradient, s, decay, frequency, gaps, scale, drive, s0, cu_seqlens, discretisation, hold, reverse):  # type: ignore[no-untyped-def]
-    leaves = (decay, frequency, gaps, scale, drive)
-    ds0 = drive.new_empty(drive.shape[0], 0) if s0 is None else torch.empty_like(s0)
-    return (*(torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves), ds0)
-
-
 @scan.register_fake
 def _(a, b, reverse):  # type: ignore[no-untyped-def]
     return torch.empty_like(b, memory_format=torch.contiguous_format)
@@ -232,17 +198,6 @@ def _(a, b, reverse):  # type: ignore[no-untyped-def]
 @scan_backward.register_fake
 def _(gradient, s, a, reverse):  # type: ignore[no-untyped-def]
     return torch.empty_like(a), torch.empty_like(s)
-
-
-def _setup_evolve(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
-    ctx.save_for_backward(output, *tensors)
-
-
-def _evolve_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    s, *tensors = ctx.saved_tensors
-    grads = evolve_backward(gradient, s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)
-    return (*grads[:5], None if tensors[5] is None else grads[5], None, None, None, None)
 
 
 def _setup_scan(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -255,7 +210,6 @@ def _scan_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (*scan_backward(gradient, s, a, ctx.reverse), None)
 
 
-evolve_op.register_autograd(_evolve_gradients, setup_context=_setup_evolve)
 scan.register_autograd(_scan_gradients, setup_context=_setup_scan)
-for _op in (evolve_op, evolve_backward, scan, scan_backward):
+for _op in (scan, scan_backward):
     torch.library.register_vmap(_op, merge_leading_axis(_op))
