@@ -156,13 +156,24 @@ def test_what_prevents_a_number_is_recorded(monkeypatch: pytest.MonkeyPatch, err
     assert found.get("broken", False) == (status == "failed")
 
 
-def test_streaming_is_measured_per_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("backend", ["module", "compiled"])
+def test_streaming_is_measured_per_observation(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    if backend == "compiled":
+        pytest.importorskip("numba")
     monkeypatch.setattr("tides.experiments.speed_streaming._STEPS", 20)
     monkeypatch.setattr("tides.experiments.speed_streaming._WARM_UP", 2)
     plain = {name: value for name, value in MODEL.items() if name != "compat"}
-    found = speed_measure.measure(config("module", workload="streaming", model=plain, length=1, batch=1), 1.0)
+    found = speed_measure.measure(config(backend, workload="streaming", model=plain, length=1, batch=1), 1.0)
     assert found["step"]["repeats"] == 20
     assert 0 < found["step"]["median"] <= found["step"]["p99"]
+    assert found["contract"]["forward"] < 1e-4
+
+
+def test_a_step_that_drifts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.experiments.speed_streaming._deviation", lambda *_: 1e-3)
+    plain = {name: value for name, value in MODEL.items() if name != "compat"}
+    found = speed_measure.measure_safely(config("module", workload="streaming", model=plain, length=1, batch=1), 1.0)
+    assert found["status"] == "refused"
 
 
 @pytest.mark.slow

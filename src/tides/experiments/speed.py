@@ -44,15 +44,15 @@ WORKLOADS = {
         lengths=(17984,),
     ),
     "wide": Workload(_PAPER | {"hidden_size": 128, "state_size": 128, "rank": 16}, lengths=(1000, 5000)),
-    # One observation at a time through `Backbone.step`.
-    "streaming": Workload(_PAPER, batch=1, lengths=(1,), backends=("module",)),
+    # One observation at a time through `Backbone.step` and through `CompiledStep`.
+    "streaming": Workload(_PAPER, batch=1, lengths=(1,), backends=("module", "compiled")),
 }
 
 DEVICES = ("cpu", "cuda")
 LENGTHS = {"cpu": (500, 1000, 2000, 5000, 20000), "cuda": (1000, 10_000, 100_000, 1_000_000)}
 DEFAULT_WORKLOADS = {"cpu": ("paper-100k", "streaming"), "cuda": ("paper-100k", "eigenworms", "wide")}
 DEFAULT_BACKENDS = {
-    "cpu": ("naive", "transformer", "torch", "cpu", "module"),
+    "cpu": ("naive", "transformer", "torch", "cpu", "module", "compiled"),
     "cuda": ("triton", "torch", "transformer", "naive"),
 }
 # Beyond these a cell would measure patience: quadratic time, or memory that no machine has.
@@ -97,7 +97,7 @@ def cells(
 def protocol(device: str) -> dict[str, Any]:
     """How the cells are measured, for the file of results."""
     return {
-        "step": "forward, backward and fused Adam in float32; wall time, median of repeats after warm-up",
+        "step": "forward, backward and Adam in float32 (fused, naive: default); wall time, median after warm-up",
         "forward": "evaluation mode without gradients",
         "memory": "torch's allocator less what it held before the model was built (workspaces of libraries)"
         if device == "cuda"
