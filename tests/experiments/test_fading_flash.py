@@ -35,13 +35,12 @@ def test_the_default_is_six_models_with_ten_seeds_and_the_picture() -> None:
         "learning_rate": 3e-3,
         "second_moment": 0.999,
         "schedule": "constant",
-        "loss": "mse",
         "skip_penalty": 0.0,
     }
     assert paper["evaluate"]["gaps"] == [0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0]
 
 
-def test_the_refined_preset_changes_only_schedule_loss_and_rate() -> None:
+def test_the_refined_preset_changes_only_the_optimiser_and_the_penalty() -> None:
     found = {cell.config["model"]: cell.config for cell in cells(quick=False) if "seed" in cell.config}
     ours, paper = found["tides-refined"], found["tides"]
     assert ours["data"] == paper["data"]
@@ -81,7 +80,7 @@ def test_the_noisy_variant_differs_in_its_noise_alone() -> None:
         ('models=["no_such_package:build"]', "model 'no_such_package:build'"),
         ("seeds=0", "seeds: found 0"),
         ("train.skip_penalty=0.5", "mamba has no feed-through"),
-        ("train.loss=absolute", "train.loss: found 'absolute'"),
+        ("train.schedule=linear", "train.schedule: found 'linear'"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(setting: str, message: str) -> None:

@@ -11,7 +11,7 @@ from tides.records import Record, cell_id, write_record
 from tides.reports import fading_flash
 
 GAPS = [0.1, 1.0, 2.0]
-TRAIN = {"steps": 3000, "batch": 32, "learning_rate": 0.003, "schedule": "constant", "loss": "mse", "skip_penalty": 0.0}
+TRAIN = {"steps": 3000, "batch": 32, "learning_rate": 0.003, "schedule": "constant", "skip_penalty": 0.0}
 DATA = {"gap_range": [0.5, 1.5], "input_noise": 0.0, "output_noise": 0.0}
 FILES = {
     "index.html",

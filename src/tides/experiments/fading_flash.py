@@ -44,7 +44,6 @@ class Refinement:
     learning_rate: float
     second_moment: float
     schedule: Literal["constant", "cosine"]
-    loss: Literal["mse", "relative"]
     skip_penalty: float
 
 

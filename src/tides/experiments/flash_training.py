@@ -40,9 +40,6 @@ class TrainConfig:
     second_moment: float
     """Adam's β₂. Its default remembers gradients of a thousand steps ago, large ones from when the error was large."""
     schedule: Literal["constant", "cosine"]
-    loss: Literal["mse", "relative"]
-    """`relative` divides each sequence's error by its gap: the glow of a short gap is small in proportion to it,
-    so a plain mean hardly sees those sequences."""
     skip_penalty: float
     """Weight of ‖D‖². The feed-through is the one path that does not vanish with the gap."""
 
@@ -108,10 +105,8 @@ def train(
 def loss(
     model: nn.Module, x: Float[Tensor, "m b l 4"], gaps: Tensor, y: Tensor, config: TrainConfig
 ) -> Float[Tensor, ""]:
-    """The sum over models of the mean squared error, weighted and penalised as the configuration says."""
+    """The sum over models of the mean squared error, and the penalty if there is one."""
     error: Tensor = model(x, gaps) - y
-    if config.loss == "relative":
-        error = error / gaps.unsqueeze(-1)
     total = error.square().sum() / y[0].numel()
     if config.skip_penalty:
         total = total + config.skip_penalty * model.get_parameter("weights.skip").square().sum()

@@ -208,7 +208,7 @@ def _plain(model: str) -> str:
 
 def _number(value: float) -> str:
     if value < 0.1:
-        return f"{value:.1g}"
+        return f"{value:.3f}" if value >= 0.001 else "<0.001"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -228,7 +228,7 @@ _INTRODUCTION = (
 )
 _REFINED = (
     "`tides-refined` is ours, not the paper's: the TIDES core with the same 144 parameters, data and number of steps, "
-    "trained with another learning rate, schedule and loss. Its goal is a median of at most 1 % at every gap."
+    "trained with other settings of Adam, a schedule and a penalty. Its goal is a median of at most 1 % at every gap."
 )
 _TASK_CAPTION = "The task: flashes (top), zones (colours) and the glow to be predicted under three gaps Δ."
 _ERROR_CAPTION = (
