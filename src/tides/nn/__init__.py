@@ -2,6 +2,7 @@
 
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
+from tides.nn.compiled_step import CompiledStep
 from tides.nn.config import TIDESConfig
 from tides.nn.forecaster import Forecaster
 from tides.nn.heads import SequenceClassifier, SequenceRegressor
@@ -14,6 +15,7 @@ __all__ = [
     "Backbone",
     "BackboneState",
     "Block",
+    "CompiledStep",
     "Forecaster",
     "PooledState",
     "SSMState",

@@ -18,7 +18,7 @@ _f, _i = np.float32, np.int32
 
 # Instructions may be fused, never reordered: range reduction depends on the order.
 EXACT_MATH = {"contract"}
-_OPTIONS: dict[str, Any] = {"fastmath": EXACT_MATH, "nogil": True}
+_OPTIONS: Any = {"fastmath": EXACT_MATH, "nogil": True}
 
 _LOG2E, _LOG2E_F = 1 / math.log(2), _f(1 / math.log(2))
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
@@ -41,7 +41,7 @@ _HALF, _ONE, _1_5, _TWO = _f(0.5), _f(1), _f(1.5), _f(2)
 _LIMIT, _LIMIT_F = 1400.0, _f(150)
 
 
-def exp_and_expm1(a):  # type: ignore[no-untyped-def]
+def exp_and_expm1(a: Any) -> tuple[Any, Any]:
     """(e^a, e^a − 1), both to the last digit or two; infinite and −1 where they over- and underflow."""
     return math.exp(a), math.expm1(a)
 
@@ -92,7 +92,7 @@ def _(a):  # type: ignore[no-untyped-def]
     return double
 
 
-def sin_and_cos(angle, like):  # type: ignore[no-untyped-def]
+def sin_and_cos(angle: Any, like: Any) -> tuple[Any, Any]:
     """(sin, cos) of a float64 angle, in the precision of `like`."""
     return math.sin(angle), math.cos(angle)
 

@@ -1,0 +1,181 @@
+"""Models as flat arrays for the compiled step: `StepProgram` packs weights and runs observations."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tides.errors import BackendUnavailable
+from tides.functional.heads import GLUWeights, ModeHead, StepHead
+from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix, mix_factors
+from tides.functional.ssm import SSMState
+from tides.functional.tail import TailWeights
+from tides.kernels.column_norm import column_forms
+from tides.kernels.cpu import step_loops as loops
+from tides.kernels.cpu.intervals import METHODS
+from tides.kernels.mixing import drive_kernel, readout_kernel
+from tides.kernels.stepping import StepBlock, StepModel
+
+_REPARAMS = {"standard": 0, "exp": 1, "stable": 2, "softplus": 3}
+_NORMS = {"batch": loops.BATCH_NORM, "layer": loops.LAYER_NORM, "rms": loops.RMS_NORM}
+_POOLS = {None: loops.NO_POOL, "mean": loops.MEAN_POOL, "last": loops.LAST_POOL, "time": loops.TIME_POOL}
+
+
+class _Packer:
+    """Sections of one flat array, remembered by where they begin."""
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+        self.size = 0
+
+    def add(self, *tensors: Tensor) -> int:
+        """Append tensors row by row; returns where the first one begins."""
+        begin = self.size
+        for tensor in tensors:
+            self._parts.append(tensor.detach().double().reshape(-1).cpu())
+            self.size += tensor.numel()
+        return begin
+
+    def linear(self, weight: Tensor, bias: Tensor) -> int:
+        """Bias, then the matrix (out, in)."""
+        return self.add(bias, weight)
+
+    def array(self, dtype: Any) -> Any:
+        return torch.cat([*self._parts, torch.zeros(1, dtype=torch.float64)]).numpy().astype(dtype)
+
+
+class StepProgram:
+    """A packed model and its streams: `step` takes one observation of each and changes their states in place."""
+
+    def __init__(self, model: StepModel, streams: int, dtype: torch.dtype) -> None:
+        weights, forms = _Packer(), _Packer()
+        encoder = weights.size
+        _add_glu_blocks(weights, model.encoder)
+        weights.linear(*model.encoder_out)
+        plan = [_pack_block(block, weights, forms) for block in model.blocks]
+        spec = [0] * loops.PLAN_SIZE
+        spec[loops.METHOD] = METHODS[model.spec.discretisation]
+        spec[loops.FOLLOWING] = int(model.spec.hold == "following")
+        spec[loops.REPARAM], spec[loops.NORM_KIND] = _REPARAMS[model.spec.reparam], _NORMS[model.norm]
+        spec[loops.ENCODER], spec[loops.ENCODER_DEPTH] = encoder, len(model.encoder)
+        spec[loops.HEAD] = -1 if model.head is None else weights.linear(*model.head)
+        spec[loops.POOL], spec[loops.SCALING] = _POOLS[model.pool], weights.add(*model.scaling)
+        spec[loops.INPUTS] = model.encoder_out[0].shape[1]
+        spec[loops.MASKED], spec[loops.GAP_CHANNEL] = int(model.masked), int(model.gap_channel)
+        real = np.float32 if dtype == torch.float32 else np.float64
+        clip = math.inf if model.spec.clip is None else -model.spec.clip
+        factor = 2.0 if model.spec.conjugate else 1.0
+        self._program = (
+            np.array([*plan, spec], dtype=np.int64),
+            np.array([model.spec.eps, model.norm_eps, clip, factor, model.time_scale]),
+            weights.array(real),
+            forms.array(np.float64),
+        )
+        self._allocate(model, streams, real)
+
+    def _allocate(self, model: StepModel, streams: int, real: Any) -> None:
+        hidden, inputs = model.encoder_out[0].shape
+        modes = model.blocks[0].ssm.frequency.bias.shape[-1]
+        inner = max(_tail_width(block.tail) for block in model.blocks)
+        code = max(_code_size(mix) for block in model.blocks for mix in (block.ssm.drive, block.ssm.readout))
+        outputs = hidden if model.head is None else model.head[0].shape[0]
+        widest = max(code * max(hidden, 2 * modes), inner, inputs, outputs)
+        self.states = np.zeros((streams, len(model.blocks), 6, modes), dtype=real)
+        self.held = np.zeros((streams, hidden), dtype=real)
+        # Sums of the pool and their weight in float64, so that long streams do not drift.
+        self.sums = np.zeros((streams, hidden + 1))
+        self.out = np.zeros((streams, outputs), dtype=real)
+        self._scratch = np.zeros((18, widest), dtype=real), np.zeros((3, widest + code * code))
+
+    def step(self, x: Any, observed: Any, gaps: Any) -> str | None:
+        """x (streams, channels), observed, gaps (streams) → `out`; what is wrong with them, if anything, by name."""
+        code = loops.run_step(
+            *self._program, x, observed, gaps, self.states, self.held, self.sums, self.out, *self._scratch
+        )
+        return None if code == loops.FINE else "x" if code == loops.BAD_VALUE else "gap"
+
+    def get_states(self) -> tuple[SSMState, ...]:
+        """The streams' states as tensors of their own, one `SSMState` per block."""
+        planes = torch.from_numpy(self.states)
+        return tuple(
+            SSMState(*(torch.complex(planes[:, k, i], planes[:, k, i + 1]) for i in (0, 2, 4)))
+            for k in range(planes.shape[1])
+        )
+
+    def set_states(self, states: tuple[SSMState, ...]) -> None:
+        for k, state in enumerate(states):
+            for i, part in zip((0, 2, 4), state, strict=True):
+                pairs = torch.view_as_real(part.detach().resolve_conj()).cpu().numpy()
+                self.states[:, k, i], self.states[:, k, i + 1] = pairs[..., 0], pairs[..., 1]
+
+
+def _tail_width(tail: TailWeights | Tensor) -> int:
+    return int(tail.value.shape[0]) if isinstance(tail, TailWeights) else 0
+
+
+def _code_size(mix: Mix) -> int:
+    return int(mix.up.shape[-1]) + 1 if isinstance(mix, LowRankMix) else 1
+
+
+def _add_glu_blocks(weights: _Packer, blocks: tuple[GLUWeights, ...]) -> None:
+    for block in blocks:
+        weights.linear(block.value, block.value_bias)
+        weights.linear(block.gate, block.gate_bias)
+
+
+def _pack_block(block: StepBlock, weights: _Packer, forms: _Packer) -> list[int]:
+    """One row of the plan."""
+    ssm = block.ssm
+    norm = weights.size if block.affine is None else weights.add(*block.affine)
+    decay, frequency = _pack_head(ssm.decay, weights), _pack_head(ssm.frequency, weights)
+    if isinstance(ssm.step, StepHead):
+        step = weights.add(ssm.step.bias, ssm.step.weight[:, :-1], ssm.step.weight[:, -1])
+    else:
+        step = weights.add(torch.exp(ssm.step.detach().double()))
+    drive = _pack_mix(ssm.drive, weights, forms, inwards=True)
+    readout = _pack_mix(ssm.readout, weights, forms, inwards=False)
+    skip, tail = weights.add(ssm.skip), weights.size
+    if isinstance(block.tail, TailWeights):
+        for weight, bias in zip(block.tail[::2], block.tail[1::2], strict=True):
+            weights.linear(weight, bias)
+    else:
+        weights.add(block.tail)
+    width = _tail_width(block.tail)
+    return [norm, *decay, *frequency, step, int(isinstance(ssm.step, StepHead)), *drive, *readout, skip, tail, width]
+
+
+def _pack_head(head: ModeHead, weights: _Packer) -> tuple[int, int, int, int]:
+    """(offset, depth, whether it looks at u, whether it is normalised)."""
+    begin = weights.size
+    if head.weight is None:
+        weights.add(head.bias)
+        return begin, 0, 0, 0
+    _add_glu_blocks(weights, head.blocks)
+    weights.linear(head.weight, head.bias)
+    if head.norm is not None:
+        weights.add(head.norm)
+    return begin, len(head.blocks), 1, int(head.norm is not None)
+
+
+def _pack_mix(mix: Mix, weights: _Packer, forms: _Packer, *, inwards: bool) -> tuple[int, int, int, int]:
+    """(offset, kind, rank, offset of the column norms' forms or −1)."""
+    make = drive_kernel if inwards else readout_kernel
+    begin = weights.size
+    if isinstance(mix, DiagonalMix):
+        raise BackendUnavailable("compiled step: rank='diag' is not compiled; use the model's own `step`")
+    if isinstance(mix, StaticMix):
+        weights.add(make(mix.base[None, ..., None].double(), None).mT)
+        return begin, loops.STATIC, 0, -1
+    if mix.down is not None:
+        bias = mix.down.new_zeros(mix.down.shape[0]) if mix.down_bias is None else mix.down_bias
+        weights.linear(mix.down, bias)
+    factors = mix_factors(mix)[None].detach().double()
+    weights.add(make(factors, None if mix.norm is None else mix.norm.detach()[None].double()).mT)
+    kind, rank = loops.FULL if mix.down is None else loops.LOW_RANK, mix.up.shape[-1]
+    if mix.norm is None:
+        return begin, kind, rank, -1
+    first, second = torch.triu_indices(rank + 1, rank + 1)
+    once = torch.where(first == second, 1.0, 2.0).unsqueeze(-1)
+    return begin, kind, rank, forms.add((column_forms(factors)[0, first, second] * once).mT)

@@ -1,0 +1,200 @@
+"""The compiled step answers as the model's own `step` does, for every kind of causal model, and does not drift."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.comparison import assert_close
+from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
+from tides.errors import BackendUnavailable, ConfigError, DataError, NotStreamable, ShapeError
+from tides.nn import Backbone, CompiledStep, Forecaster, PooledState, SequenceClassifier, TIDESConfig
+
+pytest.importorskip("numba", reason="extra `speed` is not installed")
+
+_SMALL = {"input_size": 2, "hidden_size": 6, "state_size": 4, "rank": 3, "depth": 2, "projector_init": "random"}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"hold": "preceding"},
+    {"discretisation": "bilinear"},
+    {"discretisation": "bilinear", "hold": "preceding"},
+    {"discretisation": "dirac"},
+    {"discretisation": "dirac", "hold": "preceding"},
+    {"rank": "full"},
+    {"projector_norm": False},
+    {"variant": "s5"},
+    {"variant": "s5", "conjugate": True},
+    {"variant": "tides-lambda", "conjugate": True},
+    {"variant": "tides-bc", "rank": 1},
+    {"variant": "tides-full", "decay_depth": 2},
+    {"variant": "mamba-s"},
+    {"norm": "layer"},
+    {"norm": "rms"},
+    {"encoder_depth": 2},
+    {"mask_channels": True},
+    {"reparam": "stable", "clip": 0.5},
+    {"reparam": "softplus"},
+    {"reparam": "standard"},
+    {"expand": 2.5},
+    {"expand": 0.0, "compat": "release"},
+    {"hidden_size": 5, "state_size": 3, "rank": 2},
+]
+
+
+def settled(model: Any, dtype: torch.dtype) -> Any:
+    """The model with weights away from their start, statistics and scales away from theirs, ready to be used."""
+    model = model.to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    channels = model.config.input_size
+    model.calibrate(torch.rand(50) * 3, torch.randn(channels).to(dtype), 1 + torch.rand(channels).to(dtype))
+    model.train()
+    model(torch.randn(4, 20, channels, dtype=dtype), torch.rand(4, 20, dtype=dtype))
+    return model.eval()
+
+
+def backbone(dtype: torch.dtype = torch.float64, **options: Any) -> Backbone:
+    return settled(Backbone(TIDESConfig(**(_SMALL | options))), dtype)
+
+
+def observation(streams: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return torch.randn(streams, 2, dtype=dtype), 4 * torch.rand(streams, dtype=dtype)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_equals_the_models_step(options: dict[str, Any]) -> None:
+    model = backbone(**options)
+    fast, state = CompiledStep(model, streams=3), model.init_state(3)
+    with torch.no_grad():
+        for _ in range(12):
+            x, gap = observation(3, torch.float64)
+            wanted, state = model.step(x, gap, state)
+            assert_close(fast.step(x, gap), wanted, EXACT, "features")
+    for ours, theirs in zip(fast.state.blocks, state.blocks, strict=True):
+        for name in ("s", "lam", "drive"):
+            if float(getattr(theirs, name).abs().max()) > 0:
+                assert_close(getattr(ours, name), getattr(theirs, name), EXACT, name)
+    assert_close(fast.state.held, state.held, EXACT, "held")
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+def test_equals_a_classifiers_step(pool: str, dtype: torch.dtype) -> None:
+    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool), 3), dtype)
+    fast, state = CompiledStep(model, streams=2), model.init_state(2)
+    with torch.no_grad():
+        for k in range(12):
+            x, gap = observation(2, dtype)
+            gap = gap if k else torch.zeros_like(gap)
+            wanted, state = model.step(x, gap, state)
+            assert_close(fast.step(x, gap), wanted, EXACT if dtype == torch.float64 else FLOAT32_FORWARD, "logits")
+    assert isinstance(fast.state, PooledState)
+    assert_close(fast.state.total, state.total, FLOAT32_FORWARD, "running sums")
+
+
+def test_streams_move_between_both_steps() -> None:
+    """Every other observation is answered by the model itself, each side continuing from the other's state."""
+    model = backbone()
+    fast, alone, shared = CompiledStep(model, streams=2), model.init_state(2), model.init_state(2)
+    with torch.no_grad():
+        for k in range(10):
+            x, gap = observation(2, torch.float64)
+            wanted, alone = model.step(x, gap, alone)
+            if k % 2:
+                found, shared = model.step(x, gap, shared)
+            else:
+                fast.state = shared
+                found, shared = fast.step(x, gap), fast.state
+            assert_close(found, wanted, EXACT, f"step {k}")
+
+
+def test_the_state_is_a_copy() -> None:
+    model = backbone()
+    fast = CompiledStep(model)
+    x, gap = observation(1, torch.float64)
+    before = fast.state
+    kept = before.blocks[0].lam.clone()
+    fast.step(x, gap)
+    assert torch.equal(before.blocks[0].lam, kept)
+    assert not torch.equal(fast.state.blocks[0].lam, kept)
+
+
+def test_missing_values() -> None:
+    model = backbone(mask_channels=True)
+    fast, state = CompiledStep(model, streams=2), model.init_state(2)
+    with torch.no_grad():
+        for _ in range(5):
+            x, gap = observation(2, torch.float64)
+            observed = torch.rand(2, 2) < 0.5
+            wanted, state = model.step(x, gap, state, observed=observed)
+            spoilt = x.masked_fill(~observed, torch.nan)
+            assert_close(fast.step(spoilt, gap, observed=observed), wanted, EXACT)
+
+
+def test_ten_thousand_steps_equal_one_batch() -> None:
+    """float32, the size of the paper's models: the stream's last features against the whole sequence at once."""
+    torch.manual_seed(0)
+    options = {"input_size": 1, "hidden_size": 32, "state_size": 16, "rank": 8, "depth": 4}
+    model = settled(Backbone(TIDESConfig(**options, projector_init="random")), torch.float32)
+    fast = CompiledStep(model)
+    x, gaps = torch.randn(1, 10_000, 1), torch.rand(1, 10_000)
+    with torch.no_grad():
+        wanted, state = model(x, gaps)
+    found = torch.stack([fast.step(x[:, k], gaps[:, k]) for k in range(10_000)], dim=1)
+    assert_close(found[:, -1000:], wanted[:, -1000:], FLOAT32_GRADIENT, "features")
+    for ours, theirs in zip(fast.state.blocks, state.blocks, strict=True):
+        assert_close(ours.s, theirs.s, FLOAT32_GRADIENT, "state")
+
+
+@pytest.mark.slow
+def test_a_million_steps_drift_nowhere_and_keep_nothing() -> None:
+    resource = pytest.importorskip("resource")
+    options = {"input_size": 1, "hidden_size": 32, "state_size": 16, "rank": 8, "depth": 4}
+    model = settled(Backbone(TIDESConfig(**options, projector_init="random")), torch.float32)
+    fast, state = CompiledStep(model), None
+    peak = 0
+    for chunk in range(10):
+        x, gaps = torch.randn(1, 100_000, 1), torch.rand(1, 100_000)
+        with torch.no_grad():
+            wanted, state = model(x, gaps, state=state)
+        if chunk == 1:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for k in range(100_000):
+            found = fast.step(x[:, k], gaps[:, k])
+        assert_close(found, wanted[:, -1], FLOAT32_GRADIENT, f"after {chunk + 1}00000 steps")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1.02 * peak
+
+
+def test_bad_observations_change_nothing() -> None:
+    fast = CompiledStep(backbone(), streams=2)
+    x, gap = observation(2, torch.float64)
+    fast.step(x, gap)
+    before = fast.state
+    for bad_x, bad_gap in ((x.log(), gap), (x, -gap), (x, gap * torch.nan), (x, gap + torch.inf)):
+        with pytest.raises(DataError, match=r"x|gap"):
+            fast.step(bad_x * torch.tensor([[1.0, torch.nan]]) if bad_x is not x else x, bad_gap)
+    assert all(torch.equal(a.s, b.s) for a, b in zip(before.blocks, fast.state.blocks, strict=True))
+    with pytest.raises(ShapeError, match="x, gap"):
+        fast.step(x[:1], gap)
+    with pytest.raises(ShapeError, match="observed"):
+        fast.step(x, gap, observed=torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="mask_channels"):
+        fast.step(x, gap, observed=torch.zeros(2, 2, dtype=torch.bool))
+    with pytest.raises(ShapeError, match="streams"):
+        fast.state = backbone().init_state(3)
+
+
+def test_what_is_not_compiled_says_so() -> None:
+    config = TIDESConfig(**_SMALL)
+    with pytest.raises(ConfigError, match="eval"):
+        CompiledStep(Backbone(config))
+    with pytest.raises(NotStreamable, match="bidirectional"):
+        CompiledStep(Backbone(config.replace(bidirectional=True)).eval())
+    with pytest.raises(BackendUnavailable, match="diag"):
+        CompiledStep(Backbone(config.replace(rank="diag")).eval())
+    with pytest.raises(ConfigError, match="static"):
+        CompiledStep(SequenceClassifier(config, 2, static_size=1).eval())
+    with pytest.raises(ConfigError, match="Forecaster"):
+        CompiledStep(Forecaster(config, channels=2).eval())  # type: ignore[arg-type]
