@@ -76,7 +76,7 @@ def look_up(path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("path", filter(is_built, SIGNATURES))
+@pytest.mark.parametrize("path", [path for path in SIGNATURES if is_built(path)])
 def test_signature(path: str) -> None:
     target, wanted = look_up(path), SIGNATURES[path]
     parameters = inspect.signature(target).parameters
