@@ -38,7 +38,7 @@ lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check src tests examples
 	@$(BIN)/ruff format --check src tests examples
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 test: lint
 	@echo "==> fast tests (skips are listed with their reasons)"

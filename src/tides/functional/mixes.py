@@ -79,7 +79,9 @@ def mix_out(
         return y if mix.norm is None else y * _inverse_rms(code, factors, eps).to(y.dtype)
     if isinstance(mix, DiagonalMix):
         s = s * _modulation(u, mix, eps)
-    return torch.einsum("...pc,phc->...h", torch.view_as_real(s.conj().resolve_conj()), mix.base)
+    p, h, _ = mix.base.shape
+    pairs = torch.view_as_real(s.conj().resolve_conj()).flatten(-2)
+    return pairs @ mix.base.permute(0, 2, 1).reshape(p * 2, h)
 
 
 def mix_code(u: Tensor, mix: LowRankMix) -> Tensor:

@@ -153,22 +153,16 @@ def ssm_states(
     if valid is not None:
         drive = drive.masked_fill(~valid.unsqueeze(-1), 0)
 
-    def run(gaps: Tensor, s0: Tensor | None, reverse: bool) -> Tensor:
-        delta, scale = _clock(u, gaps, weights, valid)
-        return ops.evolve(
-            decay,
-            frequency,
-            delta,
-            scale,
-            drive,
-            s0,
-            discretisation=spec.discretisation,
-            hold="preceding" if reverse and spec.reverse == "release" else spec.hold,
-            reverse=reverse,
-            cu_seqlens=cu_seqlens,
-        )
-
-    s = run(gaps, _beginning(u, gaps, weights, spec, state, cu_seqlens), reverse=False)
+    s = ops.evolve(
+        decay,
+        frequency,
+        *_clock(u, gaps, weights, valid),
+        drive,
+        _beginning(u, gaps, weights, spec, state, cu_seqlens),
+        discretisation=spec.discretisation,
+        hold=spec.hold,
+        cu_seqlens=cu_seqlens,
+    )
     pending = drive if spec.hold == "following" else torch.zeros_like(drive)
     lam = torch.complex(decay, frequency.expand_as(decay))
     before = (None, None, None) if state is None else state
@@ -176,7 +170,17 @@ def ssm_states(
     last = SSMState(*(last_rows(x, first, valid, cu_seqlens) for x, first in parts))
     if spec.bidirectional:
         behind = gaps if spec.reverse == "release" else reversed_gaps(gaps, valid, cu_seqlens)
-        s = torch.cat([s, run(behind, None, reverse=True)], dim=-1)
+        r = ops.evolve(
+            decay,
+            frequency,
+            *_clock(u, behind, weights, valid),
+            drive,
+            discretisation=spec.discretisation,
+            hold="preceding" if spec.reverse == "release" else spec.hold,
+            reverse=True,
+            cu_seqlens=cu_seqlens,
+        )
+        s = torch.cat([s, r], dim=-1)
     return SSMState(s, lam, pending), last
 
 
