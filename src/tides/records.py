@@ -9,7 +9,6 @@ import math
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tides.atomic import atomic_write
 from tides.errors import DataError
 
 SCHEMA = 1
@@ -66,18 +66,9 @@ def timestamp() -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON; a reader sees the old file or the new one, never a part. NaN and ±inf become null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_finite(value), indent=1, allow_nan=False) + "\n"
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -1,6 +1,5 @@
-"""The data folder: where it is, and files that appear whole."""
+"""The data folder: where it is, and who may change it."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -36,35 +35,6 @@ def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: s
 def test_missing_root_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gone' is not a folder"):
         cache.data_root(tmp_path / "gone", "uea")
-
-
-def _fail_half_way(path: Path) -> None:
-    with cache.atomic_write(path) as file:
-        file.write(b"half")
-        raise RuntimeError("stop")
-
-
-def test_write_is_all_or_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file.bin"
-    with cache.atomic_write(path) as file:
-        file.write(b"first")
-        assert not path.exists()
-    assert path.read_bytes() == b"first"
-    with pytest.raises(RuntimeError, match="stop"):
-        _fail_half_way(path)
-    assert path.read_bytes() == b"first"
-    assert [p.name for p in path.parent.iterdir()] == ["file.bin"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permissions are a POSIX notion")
-def test_files_follow_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        with cache.atomic_write(tmp_path / "file") as file:
-            file.write(b"x")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
 
 
 def test_lock_keeps_two_processes_apart(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Saving and loading model folders. Weights, running statistics, scales and time unit travel together."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors.torch import save as serialise
 from torch import nn
 
 import tides
+from tides.atomic import atomic_write
 from tides.errors import ConfigError, DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 
@@ -56,8 +56,10 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
     # Written by us and not by the library, whose files are readable by their owner alone.
-    _replace(folder / _WEIGHTS, lambda path: path.write_bytes(serialise(tensors)))
-    _replace(folder / _CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
+    with atomic_write(folder / _WEIGHTS) as file:
+        file.write(serialise(tensors))
+    with atomic_write(folder / _CONFIG) as file:
+        file.write(text.encode())
     return folder
 
 
@@ -106,17 +108,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise DataError(f"{path}: wanted a TIDES model of format {FORMAT}")
     return config
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    # Not mkstemp: its files are readable by their owner alone, and a model may be shared.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _config_of(model: Any) -> dict[str, Any]:

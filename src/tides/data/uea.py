@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.atomic import atomic_write
 from tides.data import cache
 from tides.data.dataset import IrregularDataset
 from tides.data.schema import Schema
@@ -144,7 +145,7 @@ def fetch_uea(name: str, folder: Path) -> Path:
                         f" (X_train, y_train, X_test, y_test) into {folder}"
                     ) from error
                 arrays |= _plain(x, y, part)
-        with cache.atomic_write(path) as file:
+        with atomic_write(path) as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return path
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tides.atomic import atomic_write
 from tides.data import cache
 from tides.data.physiome import cellml, facts
 from tides.data.physiome.integrate import GRID, Spread
@@ -159,7 +160,7 @@ def _run_part(part: _Part) -> float | str:
     except DataError as error:
         return str(error)
     seconds = time.process_time() - begin
-    with cache.atomic_write(part.path) as file:
+    with atomic_write(part.path) as file:
         np.savez(
             file,
             values=np.stack([t.values for t in trajectories]),
@@ -206,7 +207,7 @@ def _join(out: Path, model: Model, state: _Progress, folder: Path, n: int) -> fl
         "seed": np.concatenate([part["seed"] for part in parts]).tolist(),
         "start": np.concatenate([part["start"] for part in parts]).tolist(),
     }
-    with cache.atomic_write(out / f"{model.name}.json") as file:
+    with atomic_write(out / f"{model.name}.json") as file:
         file.write(json.dumps(about, ensure_ascii=False).encode())
     # Written last: a system is complete once this file stands beside the other.
     save_trajectories(out / f"{model.name}.npz", trajectories)

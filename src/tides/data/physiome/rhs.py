@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.atomic import atomic_write
 from tides.data import cache
 from tides.data.physiome.equations import Equations
 from tides.errors import DataError
@@ -85,7 +86,7 @@ def _load_module(source: str) -> tuple[ModuleType, bool]:
     on_disk = True
     try:
         if not path.is_file() or path.read_text(encoding="utf-8") != source:
-            with cache.atomic_write(path) as file:
+            with atomic_write(path) as file:
                 file.write(source.encode())
     except OSError as error:
         warnings.warn(f"compiled equations are not kept: {error}", stacklevel=4)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tides.data import cache
+from tides.atomic import atomic_write
 from tides.errors import DataError
 
 POINTS = 100
@@ -56,7 +56,7 @@ def save_trajectories(path: Path, trajectories: Trajectories) -> None:
     steps = np.moveaxis(steps, -1, 0)
     # Differences wrap around in int16 and the cumulative sum of the reader wraps back.
     deltas = np.diff(steps, axis=-1, prepend=np.zeros_like(steps[..., :1]))
-    with cache.atomic_write(path) as file:
+    with atomic_write(path) as file:
         np.savez_compressed(
             file,
             dq=deltas,

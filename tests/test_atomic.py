@@ -1,0 +1,37 @@
+"""Files that appear whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tides.atomic import atomic_write
+
+
+def _fail_half_way(path: Path) -> None:
+    with atomic_write(path) as file:
+        file.write(b"half")
+        raise RuntimeError("stop")
+
+
+def test_write_is_all_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.bin"
+    with atomic_write(path) as file:
+        file.write(b"first")
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    with pytest.raises(RuntimeError, match="stop"):
+        _fail_half_way(path)
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in path.parent.iterdir()] == ["file.bin"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are a POSIX notion")
+def test_files_follow_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with atomic_write(tmp_path / "file") as file:
+            file.write(b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
