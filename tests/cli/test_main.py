@@ -21,9 +21,7 @@ def test_help_answers_and_imports_nothing_heavy(words: list[str]) -> None:
         "except SystemExit as end: assert not end.code, end.code\n"
         f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words, "--help"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, *words, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: tides" in done.stdout
     assert done.stdout.rstrip().endswith("LOADED []")
 
@@ -60,9 +58,7 @@ def test_a_deliberate_error_is_one_line_and_exit_code_one(
     with pytest.raises(SystemExit) as end:
         main.main()
     assert end.value.code == 1
-    assert capsys.readouterr().err == (
-        "tides: series 'a', column 'time', row 3: found -1, wanted a later time\n"
-    )
+    assert capsys.readouterr().err == ("tides: series 'a', column 'time', row 3: found -1, wanted a later time\n")
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ _LOOKS = {
     "tides-refined": (COLOURS[2], "P"),
 }
 _TICKS = (0, 0.5, 1, 1.5, 2)
+_FINE_TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
 _ZONES = ("slow", "medium", "fast")
 _ZONE_COLOURS = ("#e6f0f8", "#fdf3d9", "#fbe4d8")
 
@@ -95,7 +96,12 @@ def errors(values: Values, gaps: NDArray[np.float64], inside: tuple[float, float
             xlim=(0, 2.1),
             xticks=_TICKS,
         )
+        low, high = axis.get_ylim()
+        if high < 100 * low:
+            # Fewer than two decades: powers of ten alone would label hardly anything.
+            axis.set_yticks([tick for tick in _FINE_TICKS if low <= tick <= high])
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.yaxis.set_minor_formatter("")
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return save(figure, folder, name)
 
