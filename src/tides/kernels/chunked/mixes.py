@@ -78,7 +78,7 @@ class _Norms:
     def backward(self, d_square: Tensor, code: Tensor) -> Tensor:
         """Gradient of the code, given that of the mean square."""
         self.products += _outer(code, code).mT @ d_square
-        weighted = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
+        weighted: Tensor = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
         return weighted.mul_(code.unsqueeze(-2)).sum(-1).mul_(2)
 
     def d_factors(self) -> Tensor:

@@ -18,7 +18,7 @@ from tides.kernels.cpu.threads import run_jobs, spans
 from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
 
 # Elements of a block's outer products: with what surrounds them they fit the second-level cache of a core.
-_BLOCK_ELEMENTS = 1 << 17
+_BLOCK_ELEMENTS = 1 << 18
 
 
 def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
@@ -37,71 +37,68 @@ def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
     return y.view(u.shape)
 
 
-class _Worker:
-    """One thread's scratch for one problem: `kernel` (i·a, o), codes of size i, the columns' forms if normalised."""
+class _Scratch:
+    """One thread's memory for one problem: views for blocks of n steps, made once, and the sums over all blocks.
 
-    def __init__(self, kernel: Tensor, size: int, forms: Tensor | None, eps: float) -> None:
+    `kernel` is (i·a, o), codes have size i; `forms` (c, h) if the columns are normalised.
+    """
+
+    def __init__(self, kernel: Tensor, size: int, forms: Tensor | None, rows: int) -> None:
         self.size, self.inner, self.outer = size, kernel.shape[0] // size, kernel.shape[1]
-        self.kernel, self.eps = kernel, eps
-        self.rows = max(64, _BLOCK_ELEMENTS // (size * max(self.inner, self.outer)))
-        self.products = kernel.new_empty(self.rows * size * max(self.inner, self.outer))
+        self.kernel, self.transposed, self.forms = kernel, kernel.t(), forms
+        self.products = kernel.new_empty(rows * size * max(self.inner, self.outer))
         self.d_kernel = torch.zeros_like(kernel)
         # (a, i·o): the product with x comes first, the sum over i behind it.
         self.by_input = kernel.view(size, self.inner, self.outer).transpose(0, 1).reshape(self.inner, -1)
-        self.forms = forms
-        if self.forms is not None:
-            monomials, width = self.forms.shape
-            self.slopes = self.forms.to(kernel.dtype)
+        if forms is not None:
+            monomials, width = forms.shape
+            self.slopes = forms.to(kernel.dtype)
             # Monomials have the steps innermost, where loops over them are long.
-            self.double, self.square = (
-                self.forms.new_empty(monomials, self.rows),
-                self.forms.new_empty(self.rows, width),
-            )
-            self.single = kernel.new_empty(monomials, self.rows)
-            self.lines, self.d_lines = (kernel.new_empty(size, self.rows) for _ in range(2))
-            self.inverse, self.scaled = (kernel.new_empty(self.rows, width) for _ in range(2))
-            self.d_forms = torch.zeros_like(self.forms)
+            self.double, self.square = forms.new_empty(monomials, rows), forms.new_empty(rows, width)
+            self.single, self.weighted = kernel.new_empty(monomials, rows), kernel.new_empty(monomials * rows)
+            self.inverse, self.scaled = (kernel.new_empty(rows, width) for _ in range(2))
+            self.lines, self.d_lines = (kernel.new_empty(size, rows).numpy() for _ in range(2))
+            self.d_forms = torch.zeros_like(self.slopes)
 
-    def blocks(self, span: tuple[int, int]) -> list[tuple[int, int]]:
-        return [(start, min(start + self.rows, span[1])) for start in range(span[0], span[1], self.rows)]
+    def resize(self, n: int) -> None:
+        """Views for blocks of n steps, for torch's products and for compiled loops."""
+        self.outer_products = self.products[: n * self.size * self.inner].view(n, -1)
+        self.d_outer = self.outer_products.view(n, self.size, -1).numpy()
+        self.partial = self.products[: n * self.size * self.outer].view(n, -1)
+        self.partials = self.partial.view(n, self.size, -1).numpy()
+        if self.forms is not None:
+            self.monomials_64, self.monomials = self.double[:, :n].t(), self.single[:, :n]
+            self.squares, self.scaled_n, self.inverse_n = self.square[:n], self.scaled[:n], self.inverse[:n]
+            self.weighted_n = self.weighted[: self.slopes.shape[0] * n].view(-1, n)
+            self.loop_arrays = tuple(x.numpy() for x in (self.double, self.single))
+            self.norm_arrays = tuple(x.numpy() for x in (self.square, self.inverse, self.scaled))
+            self.inverses, self.weights = self.inverse.numpy(), self.weighted_n.numpy()
 
-    def normalise(self, code: Tensor, x: Tensor, start: int, stop: int) -> Tensor:
-        """x · inverse for a block; `inverse` keeps the inverse rms of every column, `single` the monomials."""
-        n = stop - start
-        loops.monomials(code.numpy(), start, stop, self.lines.numpy(), self.double.numpy(), self.single.numpy())
-        torch.mm(self.double[:, :n].t(), self.forms, out=self.square[:n])  # type: ignore[arg-type]
-        loops.normalised(
-            x.numpy(), start, stop, self.square.numpy(), self.eps, self.inverse.numpy(), self.scaled.numpy()
-        )
-        return self.scaled
+    def normalise(self, code: Any, x: Any, start: int, stop: int, eps: float) -> None:
+        """`scaled` ← x · inverse for a block, `inverse` ← the inverse rms of every column."""
+        loops.monomials(code, start, stop, self.lines, *self.loop_arrays)
+        torch.mm(self.monomials_64, self.forms, out=self.squares)  # type: ignore[arg-type]
+        square, inverse, scaled = self.norm_arrays
+        loops.normalised(x, start, stop, square, eps, inverse, scaled)
 
-    def normalise_backward(self, d_code: Tensor, start: int, stop: int) -> None:
+    def normalise_backward(self, d_code: Any, start: int, stop: int) -> None:
         """Adds the norms' share to d_code; `inverse` holds the gradient of the mean squares by now."""
-        n = stop - start
-        self.d_forms += torch.mm(self.single[:, :n], self.inverse[:n])
-        weighted = torch.mm(self.slopes, self.inverse[:n].t())
-        loops.monomials_backward(
-            start, stop, self.lines.numpy(), weighted.numpy(), self.d_lines.numpy(), d_code.numpy()
-        )
+        self.d_forms.addmm_(self.monomials, self.inverse_n)
+        torch.mm(self.slopes, self.inverse_n.t(), out=self.weighted_n)
+        loops.monomials_backward(start, stop, self.lines, self.weights, self.d_lines, d_code)
 
-    def forward(self, code: Tensor, x: Tensor, offset: int, start: int, stop: int, out: Tensor) -> None:
-        """out = K(code, x) for a block; x begins at row `offset`."""
-        n = stop - start
-        products = self.products[: n * self.size * self.outer]
-        torch.mm(x[offset : offset + n], self.by_input, out=products.view(n, -1))
-        loops.contracted(code.numpy(), start, stop, products.view(n, self.size, -1).numpy(), out.numpy())
+    def forward(self, code: Any, x: Tensor, start: int, stop: int, out: Any) -> None:
+        """out = K(code, x) for a block, x being the block's own."""
+        torch.mm(x, self.by_input, out=self.partial)
+        loops.contracted(code, start, stop, self.partials, out)
 
     def backward(
-        self, gradient: Tensor, code: Tensor, x: Tensor, offset: int, start: int, stop: int, d_code: Tensor, d_x: Tensor
+        self, gradient: Tensor, code: Any, x: Any, offset: int, start: int, stop: int, d_code: Any, d_x: Any
     ) -> None:
         """Gradients of a block's code and x (which begins at row `offset`); that of the kernel is collected."""
-        n = stop - start
-        flat = self.products[: n * self.size * self.inner]
-        outer = flat.view(n, -1)
-        torch.mm(gradient, self.kernel.t(), out=outer)
-        arrays = (flat.view(n, self.size, -1).numpy(), d_code.numpy(), d_x.numpy())
-        loops.outer_backward(code.numpy(), start, stop, x.numpy(), offset, *arrays)
-        self.d_kernel.addmm_(outer.t(), gradient)
+        torch.mm(gradient, self.transposed, out=self.outer_products)
+        loops.outer_backward(code, start, stop, x, offset, self.d_outer, d_code, d_x)
+        self.d_kernel.addmm_(self.outer_products.t(), gradient)
 
 
 class _Columns:
@@ -120,35 +117,37 @@ class _Columns:
         return d_column_forms(products, self.factors)
 
 
-def _run(kernel: Tensor, code: Tensor, columns: _Columns | None, eps: float, work: Any) -> list[list[_Worker]]:
-    """`work(worker, problem, start, stop)` for every block of every problem; the workers hold the sums, per problem."""
+def _run(kernel: Tensor, code: Tensor, columns: _Columns | None, work: Any) -> list[list[_Scratch]]:
+    """`work(scratch, m, start, stop)` for every block of every problem m; the scratches hold the sums, per problem."""
     problems, n, size = code.shape
+    rows = max(64, _BLOCK_ELEMENTS // max(kernel.shape[1], size * kernel.shape[2]))
     teams = []
-    for problem in range(problems):
-        parts = [
-            (_Worker(kernel[problem], size, None if columns is None else columns.forms[problem], eps), span)
-            for span in spans(n, torch.get_num_threads())
-        ]
+    for m in range(problems):
+        forms = None if columns is None else columns.forms[m]
+        parts = [(_Scratch(kernel[m], size, forms, rows), span) for span in spans(n, torch.get_num_threads())]
 
-        def run(part: tuple[_Worker, tuple[int, int]], problem: int = problem) -> None:
-            worker, span = part
+        def run(part: tuple[_Scratch, tuple[int, int]], m: int = m) -> None:
+            scratch, (first, last) = part
             # Threads of their own start with gradients on, and products into given memory refuse to record them.
             with torch.no_grad():
-                for start, stop in worker.blocks(span):
-                    work(worker, problem, start, stop)
+                for start in range(first, last, rows):
+                    stop = min(start + rows, last)
+                    if start == first or stop - start < rows:
+                        scratch.resize(stop - start)
+                    work(scratch, m, start, stop)
 
         run_jobs(run, parts)
-        teams.append([worker for worker, _ in parts])
+        teams.append([scratch for scratch, _ in parts])
     return teams
 
 
-def _sums(teams: list[list[_Worker]], columns: _Columns | None) -> tuple[Tensor, Tensor | None]:
+def _sums(teams: list[list[_Scratch]], columns: _Columns | None) -> tuple[Tensor, Tensor | None]:
     """The kernels' gradients (m, i·a, o), and what the norms add to that of the factors."""
-    d_kernel = torch.stack([torch.stack([worker.d_kernel for worker in team]).sum(0) for team in teams])
+    d_kernel = torch.stack([torch.stack([scratch.d_kernel for scratch in team]).sum(0) for team in teams])
     if columns is None:
         return d_kernel, None
-    products = torch.stack([torch.stack([worker.d_forms for worker in team]).sum(0) for team in teams])
-    return d_kernel, columns.d_factors(products)
+    d_forms = torch.stack([torch.stack([scratch.d_forms for scratch in team]).sum(0) for team in teams])
+    return d_kernel, columns.d_factors(d_forms)
 
 
 @torch.library.custom_op("tides::mix_in_cpu", mutates_args=(), device_types="cpu")
@@ -157,14 +156,15 @@ def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps
     u, code, kernel = u.detach().contiguous(), code.detach().contiguous(), drive_kernel(factors, norm)
     columns = None if norm is None else _Columns(factors)
     out = u.new_empty(*u.shape[:2], kernel.shape[-1])
+    us, codes, outs = (x.numpy() for x in (u, code, out))
 
-    def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        if columns is None:
-            worker.forward(code[m], u[m], start, start, stop, out[m])
-        else:
-            worker.forward(code[m], worker.normalise(code[m], u[m], start, stop), 0, start, stop, out[m])
+    def work(scratch: _Scratch, m: int, start: int, stop: int) -> None:
+        if columns is not None:
+            scratch.normalise(codes[m], us[m], start, stop, eps)
+        x = u[m, start:stop] if columns is None else scratch.scaled_n
+        scratch.forward(codes[m], x, start, stop, outs[m])
 
-    _run(kernel, code, columns, eps, work)
+    _run(kernel, code, columns, work)
     return out
 
 
@@ -176,17 +176,19 @@ def mix_in_backward(
     gradient, u, code = (x.detach().contiguous() for x in (gradient, u, code))
     kernel, columns = drive_kernel(factors, norm), None if norm is None else _Columns(factors)
     du, d_code = torch.empty_like(u), torch.empty_like(code)
+    us, codes, dus, d_codes = (x.numpy() for x in (u, code, du, d_code))
 
-    def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        g = gradient[m, start:stop]
+    def work(scratch: _Scratch, m: int, start: int, stop: int) -> None:
+        g, z, dz, dx = gradient[m, start:stop], codes[m], d_codes[m], dus[m]
         if columns is None:
-            worker.backward(g, code[m], u[m], start, start, stop, d_code[m], du[m])
+            scratch.backward(g, z, us[m], start, start, stop, dz, dx)
             return
-        worker.backward(g, code[m], worker.normalise(code[m], u[m], start, stop), 0, start, stop, d_code[m], du[m])
-        loops.d_square_in(u[m].numpy(), start, stop, worker.inverse.numpy(), du[m].numpy())
-        worker.normalise_backward(d_code[m], start, stop)
+        scratch.normalise(z, us[m], start, stop, eps)
+        scratch.backward(g, z, scratch.norm_arrays[2], 0, start, stop, dz, dx)
+        loops.d_square_in(us[m], start, stop, scratch.inverses, dx)
+        scratch.normalise_backward(dz, start, stop)
 
-    d_kernel, d_norms = _sums(_run(kernel, code, columns, eps, work), columns)
+    d_kernel, d_norms = _sums(_run(kernel, code, columns, work), columns)
     m, p, h, _, i = factors.shape
     return (du, d_code, *unweighted(d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1), factors, norm, d_norms))
 
@@ -197,14 +199,15 @@ def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, ep
     x, code, kernel = s.detach().contiguous().flatten(-2), code.detach().contiguous(), readout_kernel(factors, norm)
     columns = None if norm is None else _Columns(factors)
     out = s.new_empty(*s.shape[:2], kernel.shape[-1])
+    codes, outs = code.numpy(), out.numpy()
 
-    def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        worker.forward(code[m], x[m], start, start, stop, out[m])
+    def work(scratch: _Scratch, m: int, start: int, stop: int) -> None:
+        scratch.forward(codes[m], x[m, start:stop], start, stop, outs[m])
         if columns is not None:
-            worker.normalise(code[m], out[m], start, stop)
-            out[m, start:stop] = worker.scaled[: stop - start]
+            scratch.normalise(codes[m], outs[m], start, stop, eps)
+            out[m, start:stop] = scratch.scaled_n
 
-    _run(kernel, code, columns, eps, work)
+    _run(kernel, code, columns, work)
     return out
 
 
@@ -217,18 +220,19 @@ def mix_out_backward(
     kernel, columns = readout_kernel(factors, norm), None if norm is None else _Columns(factors)
     x = s.detach().contiguous().flatten(-2)
     dx, d_code = torch.empty_like(x), torch.empty_like(code)
+    gradients, ys, codes, xs, dxs, d_codes = (x.numpy() for x in (gradient, y, code, x, dx, d_code))
 
-    def work(worker: _Worker, m: int, start: int, stop: int) -> None:
-        g = gradient[m, start:stop]
+    def work(scratch: _Scratch, m: int, start: int, stop: int) -> None:
+        z, dz = codes[m], d_codes[m]
         if columns is None:
-            worker.backward(g, code[m], x[m], start, start, stop, d_code[m], dx[m])
+            scratch.backward(gradient[m, start:stop], z, xs[m], start, start, stop, dz, dxs[m])
             return
-        g = worker.normalise(code[m], gradient[m], start, stop)[: stop - start]
-        worker.backward(g, code[m], x[m], start, start, stop, d_code[m], dx[m])
-        loops.d_square_out(gradient[m].numpy(), y[m].numpy(), start, stop, worker.inverse.numpy())
-        worker.normalise_backward(d_code[m], start, stop)
+        scratch.normalise(z, gradients[m], start, stop, eps)
+        scratch.backward(scratch.scaled_n, z, xs[m], start, start, stop, dz, dxs[m])
+        loops.d_square_out(gradients[m], ys[m], start, stop, scratch.inverses)
+        scratch.normalise_backward(dz, start, stop)
 
-    d_kernel, d_norms = _sums(_run(kernel, code, columns, eps, work), columns)
+    d_kernel, d_norms = _sums(_run(kernel, code, columns, work), columns)
     m, p, h, _, i = factors.shape
     signed = d_kernel.view(m, i, p, 2, h)
     signed[:, :, :, 1].neg_()
