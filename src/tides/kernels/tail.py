@@ -4,13 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 
 # Rows of a block: its temporaries stay in a core's cache, or fill a GPU.
-_ROWS = {"cpu": 1024, "cuda": 1 << 18}
+_ROWS = {"cpu": 2048, "cuda": 1 << 18}
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
@@ -20,18 +19,37 @@ def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
     return x + added.view(y.shape)
 
 
-def _blocks(y: Tensor) -> list[slice]:
-    size = _ROWS.get(y.device.type, 1 << 14)
-    return [slice(start, start + size) for start in range(0, y.shape[1], size)]
+class _Weights:
+    """One model's weights as 2-D matrices; both inner maps are one, in the order of `F.glu`: values, then gates."""
+
+    def __init__(self, value: Tensor, value_bias: Tensor, gate: Tensor, gate_bias: Tensor, out: Tensor) -> None:
+        self.inner, self.inner_bias = torch.cat([value, gate]), torch.cat([value_bias, gate_bias])
+        self.out = out
+
+    def activate(self, y: Tensor, buffers: "_Buffers") -> tuple[Tensor, Tensor, Tensor]:
+        """GELU(y), the inner linear map of it, and its gated half, in the buffers' memory."""
+        activated, linear, gated = buffers.first(y.shape[0])
+        torch.ops.aten.gelu.out(y, out=activated)
+        torch.addmm(self.inner_bias, activated, self.inner.t(), out=linear)
+        torch.ops.aten.glu.out(linear, -1, out=gated)
+        return activated, linear, gated
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+class _Buffers:
+    """Temporaries of a block of rows, allocated once: they stay in a core's cache."""
 
+    def __init__(self, y: Tensor, width: int) -> None:
+        self.rows = min(_ROWS.get(y.device.type, 1 << 14), y.shape[1])
+        self._sets = [[y.new_empty(self.rows, n) for n in (y.shape[2], 2 * width, width)] for _ in range(2)]
 
-def _joined(value: Tensor, gate: Tensor) -> Tensor:
-    """Both linear maps as one, in the order of `F.glu`: values first, gates behind."""
-    return torch.cat([value, gate], dim=1)
+    def first(self, n: int) -> list[Tensor]:
+        return [x[:n] for x in self._sets[0]]
+
+    def second(self, n: int) -> list[Tensor]:
+        return [x[:n] for x in self._sets[1]]
+
+    def blocks(self, total: int) -> list[slice]:
+        return [slice(start, start + self.rows) for start in range(0, total, self.rows)]
 
 
 @torch.library.custom_op("tides::tail_torch", mutates_args=())
@@ -45,11 +63,13 @@ def tail_op(
     out_bias: Tensor,
 ) -> Tensor:
     """GLU(GELU(y)) for y (m, n, h) and weights with the model axis m first."""
-    inner, inner_bias = _joined(value, gate), _joined(value_bias, gate_bias)
-    result = torch.empty_like(y)
-    for rows in _blocks(y):
-        linear = _linear(F.gelu(y[:, rows]), inner, inner_bias)
-        result[:, rows] = _linear(F.glu(linear), out, out_bias)
+    y, result = y.detach().contiguous(), torch.empty_like(y, memory_format=torch.contiguous_format)
+    buffers = _Buffers(y, value.shape[1])
+    with torch.no_grad():
+        for m, weights in enumerate(map(_Weights, value, value_bias, gate, gate_bias, out)):
+            for rows in buffers.blocks(y.shape[1]):
+                _, _, gated = weights.activate(y[m, rows], buffers)
+                torch.addmm(out_bias[m], gated, weights.out.t(), out=result[m, rows])
     return result
 
 
@@ -64,18 +84,23 @@ def tail_backward(
     out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of y and of the six weights."""
-    inner, inner_bias = _joined(value, gate), _joined(value_bias, gate_bias)
-    dy, width = torch.empty_like(y), value.shape[1]
-    d_inner, d_bias, d_out = torch.zeros_like(inner), torch.zeros_like(inner_bias), torch.zeros_like(out)
-    for rows in _blocks(y):
-        g, piece = gradient[:, rows], y[:, rows]
-        activated = F.gelu(piece)
-        linear = _linear(activated, inner, inner_bias)
-        d_out += g.mT @ F.glu(linear)
-        d_linear = torch.ops.aten.glu_backward(g @ out, linear, -1)
-        d_inner += d_linear.mT @ activated
-        d_bias += d_linear.sum(1)
-        dy[:, rows] = torch.ops.aten.gelu_backward(d_linear @ inner, piece)
+    gradient, y = gradient.detach().contiguous(), y.detach().contiguous()
+    dy, buffers, width = torch.empty_like(y), _Buffers(y, value.shape[1]), value.shape[1]
+    d_inner = value.new_zeros(value.shape[0], 2 * width, value.shape[2])
+    d_bias, d_out = value.new_zeros(value.shape[0], 2 * width), torch.zeros_like(out)
+    with torch.no_grad():
+        for m, weights in enumerate(map(_Weights, value, value_bias, gate, gate_bias, out)):
+            for rows in buffers.blocks(y.shape[1]):
+                g, piece = gradient[m, rows], y[m, rows]
+                activated, linear, gated = weights.activate(piece, buffers)
+                d_activated, d_linear, d_gated = buffers.second(piece.shape[0])
+                d_out[m].addmm_(g.t(), gated)
+                torch.mm(g, weights.out, out=d_gated)
+                torch.ops.aten.glu_backward.grad_input(d_gated, linear, -1, grad_input=d_linear)
+                d_inner[m].addmm_(d_linear.t(), activated)
+                d_bias[m] += d_linear.sum(0)
+                torch.mm(d_linear, weights.inner, out=d_activated)
+                torch.ops.aten.gelu_backward.grad_input(d_activated, piece, grad_input=dy[m, rows])
     # Clones, because parts of one tensor would share their memory.
     d_value, d_gate = (part.clone(memory_format=torch.contiguous_format) for part in d_inner.split(width, dim=1))
     d_value_bias, d_gate_bias = (part.clone(memory_format=torch.contiguous_format) for part in d_bias.split(width, 1))
