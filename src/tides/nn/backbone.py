@@ -14,6 +14,7 @@ from tides.nn.calibration import Calibration
 from tides.nn.checks import check_elapsed, check_gaps, check_observed, check_signal, check_state, check_valid
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import ResidualGLU
+from tides.nn.precision import full_precision
 from tides.nn.state import BackboneState
 
 
@@ -55,12 +56,12 @@ class Backbone(nn.Module):
         if state is not None:
             self.require_causal("continue from a state")
             check_state(state, x.shape[0], self.config.depth)
-        encoded: Tensor = self.encoder(x)
-        hidden = encoded
+        hidden = encoded = self._encode(x)
         states = []
-        for index, block in enumerate(self._typed_blocks()):
-            hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
-            states.append(last)
+        with full_precision(x):
+            for index, block in enumerate(self._typed_blocks()):
+                hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
+                states.append(last)
         before = self.empty_encoding().expand_as(encoded[:, 0]) if state is None else state.held
         held = last_rows(encoded, before, valid)
         if valid is not None:
@@ -97,20 +98,23 @@ class Backbone(nn.Module):
 
     def empty_encoding(self) -> Tensor:
         """The encoder's output (h) for a row in which nothing was observed."""
-        encoding: Tensor = self.encoder(self.calibration.shift.new_zeros(self.encoder_width))
-        return encoding
+        return self._encode(self.calibration.shift.new_zeros(self.encoder_width))
+
+    def _encode(self, x: Tensor) -> Tensor:
+        encoded: Tensor = self.encoder(x)
+        return encoded.to(x.dtype)
 
     def trace(
         self, x: Tensor, gaps: Tensor | float, *, observed: Tensor | None = None, valid: Tensor | None = None
     ) -> tuple[Tensor, tuple[BlockTrace, ...]]:
         """The encoder's output (b, l, h) and every block's state at every step: all that `peek` needs."""
         x, gaps, valid = self.prepare(x, gaps, observed=observed, valid=valid)
-        encoded: Tensor = self.encoder(x)
-        hidden = encoded
+        hidden = encoded = self._encode(x)
         traces = []
-        for block in self._typed_blocks():
-            hidden, trace = block.trace(hidden, gaps, valid=valid)
-            traces.append(trace)
+        with full_precision(x):
+            for block in self._typed_blocks():
+                hidden, trace = block.trace(hidden, gaps, valid=valid)
+                traces.append(trace)
         return encoded, tuple(traces)
 
     def peek(self, state: BackboneState, gap: Tensor, *, traces: tuple[BlockTrace, ...] | None = None) -> Tensor:
@@ -124,9 +128,10 @@ class Backbone(nn.Module):
         self.require_causal("be read between observations")
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         hidden = state.held
-        for index, block in enumerate(self._typed_blocks()):
-            statistics = None if traces is None else traces[index].statistics
-            hidden = block.peek(hidden, state.blocks[index], gap, statistics)
+        with full_precision(hidden):
+            for index, block in enumerate(self._typed_blocks()):
+                statistics = None if traces is None else traces[index].statistics
+                hidden = block.peek(hidden, state.blocks[index], gap, statistics)
         return hidden
 
     def prepare(

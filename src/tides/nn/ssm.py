@@ -113,8 +113,9 @@ class SSM(nn.Module):
         weights = self.weights()
         if valid is not None:
             u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
-        trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, ops=kernels.current_ops(u))
-        return tf.read_out(trace.s, u, weights, self.spec), trace
+        ops = kernels.current_ops(u, weights, self.spec)
+        trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, ops=ops)
+        return tf.read_out(trace.s, u, weights, self.spec, ops), trace
 
     def peek(self, u: Tensor, state: SSMState, gap: Tensor) -> Tensor:
         """y at `gap` after the state's last observation, with C projected from `u`; the state is not changed."""
