@@ -11,8 +11,8 @@ from torch import Tensor
 def column_forms(factors: Tensor) -> Tensor:
     """G_h[i, j] for every column of the factors (m, p, h, 2, i), as (m, i, i, h) in float64."""
     columns = _columns(factors)
-    gram: Tensor = columns.mT @ columns / factors.shape[1]
-    return gram.permute(0, 2, 3, 1).contiguous()
+    forms: Tensor = (columns.mT @ columns / factors.shape[1]).permute(0, 2, 3, 1).contiguous()
+    return forms
 
 
 def d_column_forms(products: Tensor, factors: Tensor) -> Tensor:
