@@ -1,5 +1,6 @@
 """Custom operators under torch.library.opcheck and torch.func: fake tensors, autograd and vmap rules."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 import tides
+import tides.kernels.statistics
 from tests.comparison import assert_close
 from tests.functional.layers import Case, random_layer
 from tests.kernels.backends import Target, running
@@ -36,37 +38,66 @@ def evolve_samples() -> list[tuple[Any, ...]]:
         torch.rand(b, 1, p).double(),
     )
     drive, s0 = normal(b, l, p, complex=True), normal(b, p, complex=True)
-    leaves = [leaf.requires_grad_() for leaf in (*shared, drive, s0)]
-    packed = [leaf[:1].detach().requires_grad_() for leaf in leaves[:5]]
+    found = leaves(*shared, drive, s0)
+    packed = leaves(*(leaf[:1].detach() for leaf in found[:5]))
     return [
-        (*leaves, None, "zoh", "following", False),
-        (*leaves, None, "bilinear", "preceding", True),
+        (*found, None, "zoh", "following", False),
+        (*found, None, "bilinear", "preceding", True),
         (*packed, None, torch.tensor([0, 3, 4, 7]), "zoh", "preceding", False),
     ]
+
+
+def leaves(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.requires_grad_() for tensor in tensors]
 
 
 def mix_samples(inwards: bool) -> list[tuple[Any, ...]]:
     n, p, h, i = 11, 3, 4, 5
     x = normal(1, n, h) if inwards else normal(1, n, p, 2)
-    leaves = [x, normal(1, n, i), normal(1, p, h, 2, i), normal(1, p)]
-    leaves = [leaf.requires_grad_() for leaf in leaves]
-    return [(*leaves, 1e-6), (*leaves[:3], None, 1e-6)]
+    found = leaves(x, normal(1, n, i), normal(1, p, h, 2, i), normal(1, p))
+    return [(*found, 1e-6), (*found[:3], None, 1e-6)]
+
+
+def coded_mix_samples(inwards: bool) -> list[tuple[Any, ...]]:
+    """The compiled mixes make their codes themselves, and the out-mix adds the skip connection."""
+    n, p, h, i = 11, 3, 4, 5
+    x = leaves(normal(1, n, h)) if inwards else leaves(normal(1, n, p, 2), normal(1, n, h))
+    *weights, norm = leaves(normal(1, h, i), normal(1, i), normal(1, p, h, 2, i), normal(1, p))
+    rest = () if inwards else (normal(1, h).requires_grad_(), 2.0)
+    return [(*x, *weights, norm, *rest, 1e-6), (*x, *weights, None, *rest, 1e-6)]
+
+
+def rates_samples() -> list[tuple[Any, ...]]:
+    theta, norm = leaves(normal(1, 9, 4), normal(1, 4))
+    return [(theta, norm, kind, -0.1, 1e-6) for kind in range(4)] + [(theta, None, 1, math.inf, 1e-6)]
+
+
+def tail_samples() -> list[tuple[Any, ...]]:
+    h, f = 4, 3
+    shapes = ((f, h), (f,), (f, h), (f,), (h, f), (h,))
+    return [tuple(leaves(normal(2, 9, h), *(normal(2, *shape) for shape in shapes)))]
 
 
 SAMPLES = {
-    "scan": scan_samples,
-    "evolve": evolve_samples,
-    "mix_in": lambda: mix_samples(True),
-    "mix_out": lambda: mix_samples(False),
+    "scan_torch": scan_samples,
+    "scan_cpu": scan_samples,
+    "evolve_torch": evolve_samples,
+    "evolve_cpu": evolve_samples,
+    "mix_in_torch": lambda: mix_samples(True),
+    "mix_out_torch": lambda: mix_samples(False),
+    "mix_in_cpu": lambda: coded_mix_samples(True),
+    "mix_out_cpu": lambda: coded_mix_samples(False),
+    "rates_cpu": rates_samples,
+    "tail_torch": tail_samples,
+    "row_statistics": lambda: [(normal(2, 9, 4).requires_grad_(),)],
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_opcheck(kind: str, backend: str) -> None:
-    with running(Target(backend, "cpu")):
-        operator = getattr(torch.ops.tides, f"{kind}_{backend}").default
-        for sample in SAMPLES[kind]():
+@pytest.mark.parametrize("name", SAMPLES)
+def test_opcheck(name: str) -> None:
+    with running(Target("cpu" if name.endswith("cpu") else "torch", "cpu")):
+        operator = getattr(torch.ops.tides, name).default
+        for sample in SAMPLES[name]():
             torch.library.opcheck(operator, sample)
 
 

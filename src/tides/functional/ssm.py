@@ -63,6 +63,9 @@ class SSMOps(NamedTuple):
     mix_out: Callable[[Tensor, Tensor, Mix, float], Tensor] = mix_out
     evolve: Callable[..., Tensor] = evolve
     gated_tail: Callable[[Tensor, Tensor, TailWeights], Tensor] = gated_tail
+    decay_rates: Callable[[Tensor, ModeHead, Reparam, float | None, float], Tensor] = decay_rates
+    read_out: Callable[[Tensor, Tensor, SSMWeights, SSMSpec], Tensor] | None = None
+    """The out-mix with the skip connection, where a backend fuses them; `mix_out` and a sum otherwise."""
 
 
 PLAIN = SSMOps()
@@ -97,6 +100,8 @@ def advance(state: SSMState, delta: Tensor, spec: SSMSpec) -> SSMState:
 
 def read_out(s: Tensor, u: Tensor, weights: SSMWeights, spec: SSMSpec, ops: SSMOps = PLAIN) -> Tensor:
     """y_k = Re(C_k s_k) + skip ⊙ u_k, C_k projected from u_k; twice the real part for conjugate halves."""
+    if ops.read_out is not None:
+        return ops.read_out(s, u, weights, spec)
     y = ops.mix_out(s, u, weights.readout, spec.eps)
     return (2 * y if spec.conjugate else y) + weights.skip * u
 
@@ -145,7 +150,7 @@ def ssm_states(
 
     When bidirectional, the forward and backward states are concatenated along the modes.
     """
-    decay = decay_rates(u, weights.decay, spec.reparam, spec.clip, spec.eps)
+    decay = ops.decay_rates(u, weights.decay, spec.reparam, spec.clip, spec.eps)
     frequency = weights.frequency.bias
     if weights.frequency.weight is not None:
         frequency = apply_head(u, weights.frequency, spec.eps)

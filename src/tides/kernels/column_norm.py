@@ -18,8 +18,9 @@ def column_forms(factors: Tensor) -> Tensor:
 def d_column_forms(products: Tensor, factors: Tensor) -> Tensor:
     """Gradient of the factors from Σ_k (z̃_i z̃_j)_k ds_k (m, i, i, h), symmetric, with ds_k that of the mean square."""
     p = factors.shape[1]
-    gradient = (_columns(factors) @ products.double().permute(0, 3, 1, 2)).unflatten(2, (p, 2)) * (2 / p)
-    return gradient.permute(0, 2, 1, 3, 4).to(factors.dtype)  # from (m, h, p, 2, i)
+    spread = (_columns(factors) @ products.double().permute(0, 3, 1, 2)).unflatten(2, (p, 2))  # (m, h, p, 2, i)
+    gradient: Tensor = (spread * (2 / p)).permute(0, 2, 1, 3, 4)
+    return gradient.to(factors.dtype)
 
 
 def _columns(factors: Tensor) -> Tensor:

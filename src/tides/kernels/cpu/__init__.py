@@ -13,11 +13,12 @@ except ImportError as error:
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.cpu.evolve import evolve
-from tides.kernels.cpu.mixes import mix_in, mix_out
+from tides.kernels.cpu.mixes import mix_in, read_out
+from tides.kernels.cpu.rates import decay_rates
 from tides.kernels.cpu.scan import scan
 from tides.kernels.tail import gated_tail
 
-OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
+OPS = SSMOps(mix_in, evolve=evolve, gated_tail=gated_tail, decay_rates=decay_rates, read_out=read_out)
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

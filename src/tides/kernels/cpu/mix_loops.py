@@ -1,6 +1,6 @@
 """The elementwise parts of the mixes; matrix products run in torch between them. One row per step.
 
-Arrays of all steps come whole, with the range [start, stop) of the block; scratch arrays begin at row 0.
+Arrays of all steps come whole, with the range [start, stop) of the block; scratch (codes among it) begins at row 0.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ summing: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath=EXACT_
 
 
 @compiled
-def monomials(code, start, stop, lines, double, single):  # type: ignore[no-untyped-def]
+def monomials(code, steps, lines, double, single):  # type: ignore[no-untyped-def]
     """z̃_i z̃_j for i ≤ j in float64 and in the data's precision, steps innermost; `lines` ← the codes, transposed."""
-    size, steps = code.shape[1], stop - start
+    size = code.shape[1]
     for t in range(steps):
         for i in range(size):
-            lines[i, t] = code[start + t, i]
+            lines[i, t] = code[t, i]
     c = 0
     for i in range(size):
         for j in range(i, size):
@@ -49,7 +49,7 @@ def contracted(code, start, stop, products, out):  # type: ignore[no-untyped-def
     """out[t, o] = Σ_i code[t, i] products[t, i, o]."""
     size, width = products.shape[1], products.shape[2]
     for t in range(stop - start):
-        z, y = code[start + t], out[start + t]
+        z, y = code[t], out[start + t]
         z0 = z[0]
         for o in range(width):
             y[o] = z0 * products[t, 0, o]
@@ -73,12 +73,12 @@ def contracted(code, start, stop, products, out):  # type: ignore[no-untyped-def
 def outer_backward(code, start, stop, x, offset, d_outer, d_code, d_x):  # type: ignore[no-untyped-def]
     """From the gradient of the outer product to those of its factors; `d_outer` then holds the outer product itself.
 
-    x begins at row `offset`, as it may be scratch.
+    x begins at row `offset`, as it may be scratch; d_code is.
     """
     size, width = d_outer.shape[1], d_outer.shape[2]
     zero = d_code.dtype.type(0)
     for t in range(stop - start):
-        z, dz, xs, dx = code[start + t], d_code[start + t], x[offset + t], d_x[start + t]
+        z, dz, xs, dx = code[t], d_code[t], x[offset + t], d_x[start + t]
         for a in range(width):
             dx[a] = zero
         for i in range(size):
@@ -105,18 +105,45 @@ def d_square_in(u, start, stop, inverse, du):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def d_square_out(gradient, y, start, stop, inverse):  # type: ignore[no-untyped-def]
-    """Out-mix: `inverse` becomes the gradient of the mean square, −½ inverse² gradient y."""
-    half = inverse.dtype.type(-0.5)
+def finished(start, stop, inverse, u, skip, y):  # type: ignore[no-untyped-def]
+    """y ← y · inverse + skip · u."""
     for t in range(stop - start):
-        for h in range(inverse.shape[1]):
-            inverse[t, h] *= half * inverse[t, h] * gradient[start + t, h] * y[start + t, h]
+        for h in range(y.shape[1]):
+            y[start + t, h] = y[start + t, h] * inverse[t, h] + skip[h] * u[start + t, h]
 
 
 @compiled
-def monomials_backward(start, stop, lines, weighted, d_lines, d_code):  # type: ignore[no-untyped-def]
+def added_skip(start, stop, u, skip, y):  # type: ignore[no-untyped-def]
+    """y ← y + skip · u."""
+    for t in range(start, stop):
+        for h in range(y.shape[1]):
+            y[t, h] += skip[h] * u[t, h]
+
+
+@compiled
+def d_square_out(gradient, start, stop, mixed, inverse):  # type: ignore[no-untyped-def]
+    """Out-mix: `inverse` becomes the gradient of the mean square, −½ inverse³ gradient · mixed."""
+    half = inverse.dtype.type(-0.5)
+    for t in range(stop - start):
+        for h in range(inverse.shape[1]):
+            w = inverse[t, h]
+            inverse[t, h] = half * w * w * w * gradient[start + t, h] * mixed[t, h]
+
+
+@compiled
+def skip_backward(gradient, u, skip, start, stop, du, d_skip):  # type: ignore[no-untyped-def]
+    """du += skip · gradient, d_skip += Σ gradient · u."""
+    for t in range(start, stop):
+        for h in range(skip.size):
+            du[t, h] += skip[h] * gradient[t, h]
+        for h in range(skip.size):
+            d_skip[h] += gradient[t, h] * u[t, h]
+
+
+@compiled
+def monomials_backward(steps, lines, weighted, d_lines, d_code):  # type: ignore[no-untyped-def]
     """d_code += ∂(Σ weighted_ij z̃_i z̃_j)/∂z̃, with `lines` from `monomials` and steps innermost in `weighted`."""
-    size, steps = lines.shape[0], stop - start
+    size = lines.shape[0]
     d_lines[:, :steps] = d_lines.dtype.type(0)
     c = 0
     for i in range(size):
@@ -128,4 +155,4 @@ def monomials_backward(start, stop, lines, weighted, d_lines, d_code):  # type: 
             c += 1
     for t in range(steps):
         for i in range(size):
-            d_code[start + t, i] += d_lines[i, t]
+            d_code[t, i] += d_lines[i, t]
