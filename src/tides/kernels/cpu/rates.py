@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,6 +13,7 @@ from tides.functional.heads import ModeHead
 from tides.functional.reparam import Reparam
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.cpu.elementary import exp_and_expm1
+from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_loops import summing
 from tides.kernels.cpu.threads import run_jobs, spans
 
@@ -32,63 +34,76 @@ def decay_rates(u: Tensor, head: ModeHead, reparam: Reparam, clip: float | None,
 
 
 @summing
-def _inverse_rms(theta, t, eps):  # type: ignore[no-untyped-def]
-    square = theta.dtype.type(0)
-    for p in range(theta.shape[1]):
-        square += theta[t, p] * theta[t, p]
-    return theta.dtype.type(1) / math.sqrt(square / theta.shape[1] + eps)
+def _normalised(theta, weight, normed, eps, out, scales):  # type: ignore[no-untyped-def]
+    """out = θ · scale · weight with the inverse rms of each row in `scales`."""
+    real = theta.dtype.type
+    width = theta.shape[1]
+    for t in range(theta.shape[0]):
+        scale = real(1)
+        if normed:
+            square = real(0)
+            for p in range(width):
+                square += theta[t, p] * theta[t, p]
+            scale = real(1.0 / math.sqrt(square / width + eps))
+        scales[t] = scale
+        for p in range(width):
+            out[t, p] = theta[t, p] * scale * weight[p]
+
+
+@compiled
+def _reparameterised(x, kind, limit):  # type: ignore[no-untyped-def]
+    """x ← min(ρ(x), limit). One loop per map: a choice inside would keep the compiler from vectorising."""
+    real = x.dtype.type
+    half, one, bound = real(0.5), real(1), real(limit)
+    if kind == 1:
+        for j in range(x.size):
+            x[j] = -exp_and_expm1(x[j])[0]
+    elif kind == 2:
+        for j in range(x.size):
+            x[j] = -one / (x[j] * x[j] + half)
+    elif kind == 3:
+        for j in range(x.size):
+            x[j] = -x[j] if x[j] > 40 else -math.log1p(math.exp(x[j]))
+    for j in range(x.size):
+        x[j] = bound if x[j] > bound else x[j]
+
+
+@compiled
+def _slopes(x, kind, limit, gradient):  # type: ignore[no-untyped-def]
+    """x ← gradient · ρ'(x), nothing where the limit holds."""
+    real = x.dtype.type
+    half, one, two, zero, bound = real(0.5), real(1), real(2), real(0), real(limit)
+    if kind == 0:
+        for j in range(x.size):
+            x[j] = zero if x[j] > bound else gradient[j]
+    elif kind == 1:
+        for j in range(x.size):
+            value = -exp_and_expm1(x[j])[0]
+            x[j] = zero if value > bound else gradient[j] * value
+    elif kind == 2:
+        for j in range(x.size):
+            value = -one / (x[j] * x[j] + half)
+            x[j] = zero if value > bound else gradient[j] * two * x[j] * value * value
+    else:
+        for j in range(x.size):
+            value = -x[j] if x[j] > 40 else -math.log1p(math.exp(x[j]))
+            x[j] = zero if value > bound else -gradient[j] / (one + exp_and_expm1(-x[j])[0])
 
 
 @summing
-def _forward(theta, weight, normed, kind, limit, eps, out):  # type: ignore[no-untyped-def]
-    real = theta.dtype.type
-    half, one, threshold, bound = real(0.5), real(1), real(40), real(limit)
+def _norm_backward(theta, weight, scales, d_theta, d_weight):  # type: ignore[no-untyped-def]
+    """d_theta arrives as the gradient of the normalised θ."""
+    width = theta.shape[1]
     for t in range(theta.shape[0]):
-        scale = real(_inverse_rms(theta, t, eps)) if normed else one
-        for p in range(theta.shape[1]):
-            x = theta[t, p] * scale * weight[p]
-            if kind == 1:
-                x = -exp_and_expm1(x)[0]
-            elif kind == 2:
-                x = -one / (x * x + half)
-            elif kind == 3:
-                x = -x if x > threshold else -real(math.log1p(math.exp(x)))
-            out[t, p] = bound if x > bound else x
-
-
-@summing
-def _backward(gradient, theta, weight, normed, kind, limit, eps, d_theta, d_weight, row):  # type: ignore[no-untyped-def]
-    """`row` is scratch for the gradient of the normalised θ."""
-    real = theta.dtype.type
-    half, one, two, bound, zero = real(0.5), real(1), real(2), real(limit), real(0)
-    for t in range(theta.shape[0]):
-        scale = real(_inverse_rms(theta, t, eps)) if normed else one
-        for p in range(theta.shape[1]):
-            x, slope = theta[t, p] * scale * weight[p], one
-            value = x
-            if kind == 1:
-                value = -exp_and_expm1(x)[0]
-                slope = value
-            elif kind == 2:
-                value = -one / (x * x + half)
-                slope = two * x * value * value
-            elif kind == 3:
-                value = -x if x > real(40) else -real(math.log1p(math.exp(x)))
-                slope = -one / (one + exp_and_expm1(-x)[0])
-            row[p] = zero if value > bound else gradient[t, p] * slope
-        if not normed:
-            for p in range(theta.shape[1]):
-                d_theta[t, p] = row[p]
-            continue
-        along = zero
-        for p in range(theta.shape[1]):
-            x = theta[t, p] * scale
-            d_weight[p] += row[p] * x
-            row[p] *= weight[p]
-            along += row[p] * x
-        along /= theta.shape[1]
-        for p in range(theta.shape[1]):
-            d_theta[t, p] = scale * (row[p] - along * theta[t, p] * scale)
+        scale, along = scales[t], theta.dtype.type(0)
+        for p in range(width):
+            d_weight[p] += d_theta[t, p] * theta[t, p] * scale
+        for p in range(width):
+            d_theta[t, p] *= weight[p]
+            along += d_theta[t, p] * theta[t, p]
+        along *= scale * scale / width
+        for p in range(width):
+            d_theta[t, p] = scale * (d_theta[t, p] - along * theta[t, p])
 
 
 def _weights(theta: Tensor, norm: Tensor | None) -> Tensor:
@@ -104,7 +119,10 @@ def rates_op(theta: Tensor, norm: Tensor | None, reparam: int, limit: float, eps
         x, weight, y = theta[m].numpy(), weights[m].numpy(), out[m].numpy()
 
         def work(span: tuple[int, int], x: Any = x, weight: Any = weight, y: Any = y) -> None:
-            _forward(x[slice(*span)], weight, norm is not None, reparam, limit, eps, y[slice(*span)])
+            part = y[slice(*span)]
+            scales = np.empty(len(part), dtype=part.dtype)
+            _normalised(x[slice(*span)], weight, norm is not None, eps, part, scales)
+            _reparameterised(part.reshape(-1), reparam, limit)
 
         run_jobs(work, spans(theta.shape[1], torch.get_num_threads()))
     return out
@@ -116,12 +134,14 @@ def rates_backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of θ and norm."""
     gradient, theta, weights = gradient.detach().contiguous(), theta.detach().contiguous(), _weights(theta, norm)
-    d_theta, row = torch.empty_like(theta), theta.new_empty(theta.shape[2])
+    d_theta, scales = torch.empty_like(theta), theta.new_empty(theta.shape[1]).numpy()
     d_weight = torch.zeros(weights.shape, dtype=torch.float64)
     for m in range(theta.shape[0]):
-        arrays = (x.numpy() for x in (gradient[m], theta[m], weights[m]))
-        settings = (norm is not None, reparam, limit, eps)
-        _backward(*arrays, *settings, d_theta[m].numpy(), d_weight[m].numpy(), row.numpy())
+        g, x, weight, dx = (tensor[m].numpy() for tensor in (gradient, theta, weights, d_theta))
+        _normalised(x, weight, norm is not None, eps, dx, scales)
+        _slopes(dx.reshape(-1), reparam, limit, g.reshape(-1))
+        if norm is not None:
+            _norm_backward(x, weight, scales, dx, d_weight[m].numpy())
     return d_theta, theta.new_empty(theta.shape[0], 0) if norm is None else d_weight.to(theta.dtype)
 
 
