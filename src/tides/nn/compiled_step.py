@@ -57,9 +57,11 @@ class CompiledStep:
         return torch.from_numpy(self._program.out.copy())
 
     def _array(self, x: Any) -> Any:
-        # `numpy()` is several times faster than the general conversion.
-        array = x.detach().cpu().numpy() if isinstance(x, Tensor) else x
-        return np.ascontiguousarray(array, dtype=self._real) if np.ndim(array) else np.asarray(array, dtype=self._real)
+        array = x.numpy(force=True) if isinstance(x, Tensor) else np.asarray(x)
+        if array.dtype is self._real and array.flags.c_contiguous:
+            return array
+        # `np.ascontiguousarray` would make a vector of a number.
+        return np.array(array, dtype=self._real, order="C")
 
     def _check_observed(self, observed: Any) -> Any:
         seen = np.ascontiguousarray(observed, dtype=bool)
