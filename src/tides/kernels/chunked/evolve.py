@@ -51,7 +51,8 @@ def _intervals(
         return _Intervals(lam, delta, v, 2 * inverse - 1, delta * inverse, inverse.square() if slope else None)
     lam_bar, phi, derivative = zoh_interval(decay, frequency, delta, with_slope=slope and discretisation == "zoh")
     if discretisation == "zoh":
-        return _Intervals(lam, delta, v, lam_bar, delta * phi, derivative)
+        torch.view_as_real(phi).mul_(delta.unsqueeze(-1))
+        return _Intervals(lam, delta, v, lam_bar, phi, derivative)
     return _Intervals(lam, delta, v, lam_bar, lam_bar if hold == "following" else torch.ones_like(lam_bar), None)
 
 
@@ -101,14 +102,17 @@ def _backward(
     by_lam, by_delta = _sensitivities(parts, before, discretisation, following)
     if following:
         mu = mu.masked_fill(first, 0)
-    dlam, ddelta, ddrive = by_lam.conj() * mu, (by_delta.conj() * mu).real, parts.gain.conj() * mu
+    # Re conj(a) μ without complex arithmetic, and conj(a) μ as the conjugate of a conj(μ): one conjugation serves all.
+    ddelta = (torch.view_as_real(by_delta) * torch.view_as_real(mu)).sum(-1)
+    mu = mu.conj_physical()
+    dlam, ddrive = by_lam.mul_(mu), (parts.gain * mu).conj_physical_()
     if following:
         shift = 1 if reverse else -1
         dlam, ddrive = dlam.roll(shift, dims=1), ddrive.roll(shift, dims=1)
     return (
-        # Clones: the two planes of a single number would share their memory.
+        # A clone: the two planes of a single number would share their memory.
         dlam.real.sum_to_size(decay.shape).clone(memory_format=torch.contiguous_format),
-        dlam.imag.sum_to_size(frequency.shape).clone(memory_format=torch.contiguous_format),
+        -dlam.imag.sum_to_size(frequency.shape),
         (ddelta * scale).sum_to_size(gaps.shape).contiguous(),
         (ddelta * gaps).sum_to_size(scale.shape).contiguous(),
         ddrive.contiguous(),
@@ -124,7 +128,11 @@ def _sensitivities(parts: _Intervals, before: Tensor, discretisation: str, follo
         return delta * carried, lam * carried
     if discretisation == "bilinear":
         return (delta * before + delta.square() / 2 * v) * slope, (lam * before + v) * slope
-    return delta * lam_bar * before + delta.square() * (slope * v), lam_bar * (lam * before + v)
+    carried, step = lam_bar * before, delta.unsqueeze(-1)
+    by_delta = torch.addcmul(lam * carried, lam_bar, v)
+    # A real factor times pairs of reals: torch would make it complex first.
+    by_lam = torch.view_as_real(slope * v).mul_(step).add_(torch.view_as_real(carried)).mul_(step)
+    return torch.view_as_complex(by_lam), by_delta
 
 
 def _collect(d_initial: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Tensor | None) -> Tensor:
