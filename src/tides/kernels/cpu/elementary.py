@@ -51,10 +51,10 @@ def _(a):  # type: ignore[no-untyped-def]
     if a == types.float32:
 
         def single(a):  # type: ignore[no-untyped-def]
-            a = -_LIMIT_F if a < -_LIMIT_F else a
-            a = _LIMIT_F if a > _LIMIT_F else a
-            n = np.rint(a * _LOG2E_F)
-            r = (a - n * _LN2_HIGH_F) - n * _LN2_LOW_F
+            above = -_LIMIT_F if a < -_LIMIT_F else a
+            x = _LIMIT_F if above > _LIMIT_F else above
+            n = np.rint(x * _LOG2E_F)
+            r = (x - n * _LN2_HIGH_F) - n * _LN2_LOW_F
             q = r + r * r * (((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5)
             # 2ⁿ in two factors, so that subnormal and infinite results come out right.
             whole = _i(n)
@@ -66,10 +66,10 @@ def _(a):  # type: ignore[no-untyped-def]
         return single
 
     def double(a):  # type: ignore[no-untyped-def]
-        a = -_LIMIT if a < -_LIMIT else a
-        a = _LIMIT if a > _LIMIT else a
-        n = np.rint(a * _LOG2E)
-        r = (a - n * _LN2_HIGH) - n * _LN2_LOW
+        above = -_LIMIT if a < -_LIMIT else a
+        x = _LIMIT if above > _LIMIT else above
+        n = np.rint(x * _LOG2E)
+        r = (x - n * _LN2_HIGH) - n * _LN2_LOW
         series = _T[12]
         series = series * r + _T[11]
         series = series * r + _T[10]
@@ -103,10 +103,10 @@ def _(angle, like):  # type: ignore[no-untyped-def]
 
         def single(angle, like):  # type: ignore[no-untyped-def]
             k = np.rint(angle * _TWO_OVER_PI)
-            r = _f((angle - k * _PIO2_1) - k * _PIO2_2)
+            reduced = _f((angle - k * _PIO2_1) - k * _PIO2_2)
             # Beyond every reduction the result is arbitrary, but still a sine.
-            r = -_ONE if r < -_ONE else r
-            r = _ONE if r > _ONE else r
+            above = -_ONE if reduced < -_ONE else reduced
+            r = _ONE if above > _ONE else above
             x = r * r
             sine = r + r * x * ((_S3 * x + _S2) * x + _S1)
             cosine = _ONE - _HALF * x + x * x * ((_C3 * x + _C2) * x + _C1)
@@ -121,9 +121,9 @@ def _(angle, like):  # type: ignore[no-untyped-def]
 
     def double(angle, like):  # type: ignore[no-untyped-def]
         k = np.rint(angle * _TWO_OVER_PI)
-        r = ((angle - k * _PIO2_1) - k * _PIO2_2) - k * _PIO2_3
-        r = -1.0 if r < -1.0 else r
-        r = 1.0 if r > 1.0 else r
+        reduced = ((angle - k * _PIO2_1) - k * _PIO2_2) - k * _PIO2_3
+        above = -1.0 if reduced < -1.0 else reduced
+        r = 1.0 if above > 1.0 else above
         x = r * r
         s = ((_SIN[7] * x + _SIN[6]) * x + _SIN[5]) * x + _SIN[4]
         s = (((s * x + _SIN[3]) * x + _SIN[2]) * x + _SIN[1]) * x + _SIN[0]

@@ -87,7 +87,7 @@ def _slopes(x, kind, limit, gradient):  # type: ignore[no-untyped-def]
     else:
         for j in range(x.size):
             value = -x[j] if x[j] > 40 else -math.log1p(math.exp(x[j]))
-            x[j] = zero if value > bound else -gradient[j] / (one + exp_and_expm1(-x[j])[0])
+            x[j] = zero if value > bound else -gradient[j] / (one + math.exp(-x[j]))
 
 
 @summing
