@@ -89,3 +89,18 @@ def test_file_names_are_readable_and_safe(tmp_path: Path) -> None:
 def test_an_unknown_experiment_is_refused() -> None:
     with pytest.raises(ConfigError, match="experiment: found 'nonsense', known are fading-flash"):
         runner.find("nonsense")
+
+
+def test_nothing_new_is_started_after_the_time_limit(toy: Toy, tmp_path: Path) -> None:
+    two = [*cells(range(2), "first"), *cells(range(5, 6), "second")]
+    outcome = run_cells(two, tmp_path, time_limit=0)
+    assert (outcome.computed, outcome.postponed, toy.calls) == (0, 3, [])
+    assert run_cells(two, tmp_path).computed == 3
+
+
+def test_cells_that_cannot_run_here_are_named_and_leave_no_record(toy: Toy, tmp_path: Path) -> None:
+    toy.obstacle = lambda cell: "its data is not at hand" if cell.config["seed"] > 1 else None  # type: ignore[attr-defined]
+    outcome = run_cells([*cells(range(2), "here"), *cells(range(2, 4), "lost")], tmp_path)
+    assert outcome.unavailable == {"lost": "its data is not at hand"}
+    assert (outcome.computed, outcome.failed, outcome.postponed) == (2, {}, 0)
+    assert len(read_records(tmp_path)) == 2

@@ -21,7 +21,9 @@ def run(
         str | None,
         typer.Option("--models", "--model", help="Names, comma separated; package:function is your own."),
     ] = None,
-    only: Annotated[str | None, typer.Option(help="Cells whose label matches, for example 'tides*seed3'.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Cells whose label matches one of these, for example 'SCP1*,SCP2*seed42'.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: train.steps=500. Repeatable.")
@@ -29,6 +31,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for records; runs/<experiment> by default.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core by default.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which nothing new is started; repeat to continue.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run an experiment: train, evaluate, write records."""
@@ -46,12 +51,13 @@ def run(
     resolved = config.load(experiment, variant, quick=quick, settings=chosen)
     cells = module.cells(resolved, variant=variant, quick=quick)
     if only is not None:
-        cells = [cell for cell in cells if fnmatch(cell.label, only)]
+        patterns = only.split(",")
+        cells = [cell for cell in cells if any(fnmatch(cell.label, pattern) for pattern in patterns)]
         if not cells:
             raise ConfigError(f"--only {only}: no cell has such a label")
     folder = out or Path("runs") / experiment
     count = workers or (runner.available_cpus() if device == "cpu" else 1)
-    outcome = _with_bar(experiment, cells, folder, device, count, quiet=as_json)
+    outcome = _with_bar(experiment, cells, folder, device, count, time_limit, quiet=as_json)
     if as_json:
         print(json.dumps({"folder": str(folder), "cells": len(cells), **vars(outcome)}))
     else:
@@ -59,12 +65,25 @@ def run(
             f"{experiment}: {len(cells)} cells, {outcome.computed} computed, {outcome.cached} already there, "
             f"{outcome.seconds:.1f} s. Records: {folder}/records"
         )
+        for name, reason in outcome.unavailable.items():
+            print(f"not available: {name}: {reason}")
+        if outcome.postponed:
+            print(f"{outcome.postponed} cells were not started within {time_limit:g} s; run the same command again.")
     if outcome.failed:
         lines = "; ".join(f"{name}: {text}" for name, text in outcome.failed.items())
         raise TidesError(f"{len(outcome.failed)} stacks failed, the others are kept. {lines}")
 
 
-def _with_bar(title: str, cells: "list[Cell]", folder: Path, device: str, workers: int, *, quiet: bool) -> "Outcome":
+def _with_bar(
+    title: str,
+    cells: "list[Cell]",
+    folder: Path,
+    device: str,
+    workers: int,
+    time_limit: float | None,
+    *,
+    quiet: bool,
+) -> "Outcome":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -78,5 +97,6 @@ def _with_bar(title: str, cells: "list[Cell]", folder: Path, device: str, worker
             folder,
             device=device,
             workers=workers,
+            time_limit=time_limit,
             watch=lambda done, labels: bar.update(task, completed=done, description=", ".join(labels)),
         )

@@ -5,11 +5,13 @@ An experiment is a module with
     cells(config) -> list[Cell]              what a configuration asks for
     run(cell, context) -> Record             one of them
     run_stack(cells, context) -> [Record]    optional: cells of one `stack`, trained side by side
+    obstacle(cell) -> str | None             optional: why a cell cannot run here, such as data that is not at hand
 
 A cell's id is the hash of its resolved configuration and its record is written atomically, so a run that was
 killed at any moment continues where it stopped when it is started again.
 """
 
+import math
 import multiprocessing
 import os
 import queue
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,10 @@ class Outcome:
     computed: int
     failed: dict[str, str]
     seconds: float
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Stacks that cannot run on this machine, with the reason; no record was written for them."""
+    postponed: int = 0
+    """Cells that were not started because the time was up."""
 
 
 Watch = Callable[[float, list[str]], None]
@@ -101,22 +107,43 @@ def run_cells(
     *,
     device: str = "cpu",
     workers: int = 1,
+    time_limit: float | None = None,
     watch: Watch = lambda done, labels: None,
 ) -> Outcome:
-    """Compute what is missing. A failing stack does not stop the others; failures are returned by label."""
+    """Compute what is missing. A failing stack does not stop the others; failures are returned by label.
+
+    Once `time_limit` seconds have passed no further stack is started; the next call continues there.
+    """
     start = time.perf_counter()
+    deadline = math.inf if time_limit is None else start + time_limit
     todo = pending(cells, folder)
     stacks: dict[str, list[Cell]] = {}
+    unavailable: dict[str, str] = {}
     for cell in todo:
-        stacks.setdefault(cell.stack or cell.id, []).append(cell)
+        reason = _obstacle(cell)
+        if reason is None:
+            stacks.setdefault(cell.stack or cell.id, []).append(cell)
+        else:
+            unavailable[cell.stack or cell.label] = reason
     board = _Board(stacks, len(cells) - len(todo), watch)
     if workers > 1 and len(stacks) > 1:
-        failed = _run_parallel(stacks, folder, device, min(workers, len(stacks)), board)
+        done = _run_parallel(stacks, folder, device, min(workers, len(stacks)), board, deadline)
     else:
-        failed = _run_here(stacks, folder, device, board)
-    lost = sum(len(stacks[name]) for name in failed)
-    messages = {stacks[name][0].stack or stacks[name][0].label: text for name, text in failed.items()}
-    return Outcome(len(cells) - len(todo), len(todo) - lost, messages, time.perf_counter() - start)
+        done = _run_here(stacks, folder, device, board, deadline)
+    messages = {stacks[name][0].stack or stacks[name][0].label: text for name, text in done.items() if text}
+    return Outcome(
+        cached=len(cells) - len(todo),
+        computed=sum(len(stacks[name]) for name, text in done.items() if not text),
+        failed=messages,
+        seconds=time.perf_counter() - start,
+        unavailable=unavailable,
+        postponed=sum(len(group) for name, group in stacks.items() if name not in done),
+    )
+
+
+def _obstacle(cell: Cell) -> str | None:
+    ask: Callable[[Cell], str | None] | None = getattr(find(cell.experiment), "obstacle", None)
+    return None if ask is None else ask(cell)
 
 
 class _Board:
@@ -134,15 +161,21 @@ class _Board:
         self._watch(done, [n for n, part in zip(active, self._fractions.values(), strict=True) if part < 1])
 
 
-def _run_here(stacks: dict[str, list[Cell]], folder: Path, device: str, board: _Board) -> dict[str, str]:
-    failed = {}
+def _run_here(
+    stacks: dict[str, list[Cell]], folder: Path, device: str, board: _Board, deadline: float
+) -> dict[str, str | None]:
+    """What became of each stack that was started: None, or the message of its failure."""
+    done: dict[str, str | None] = {}
     for name, cells in stacks.items():
+        if time.perf_counter() >= deadline:
+            break
+        done[name] = None
         try:
             _run_stack(cells, folder, Context(device, lambda part, name=name: board.post(name, part)))  # type: ignore[misc]
         except TidesError as error:
-            failed[name] = str(error)
+            done[name] = str(error)
         board.post(name, 1.0)
-    return failed
+    return done
 
 
 def _run_stack(cells: list[Cell], folder: Path, context: Context) -> None:
@@ -157,8 +190,8 @@ _messages: Any = None
 
 
 def _run_parallel(
-    stacks: dict[str, list[Cell]], folder: Path, device: str, workers: int, board: _Board
-) -> dict[str, str]:
+    stacks: dict[str, list[Cell]], folder: Path, device: str, workers: int, board: _Board, deadline: float
+) -> dict[str, str | None]:
     # Spawned, not forked: torch's thread pools do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     messages: Any = spawn.Queue()
@@ -166,13 +199,17 @@ def _run_parallel(
     with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
         futures = {name: pool.submit(_work, name, cells, folder, device) for name, cells in stacks.items()}
         while not all(future.done() for future in futures.values()):
+            if time.perf_counter() >= deadline:
+                for future in futures.values():
+                    future.cancel()
             try:
                 board.post(*messages.get(timeout=0.1))
             except queue.Empty:
                 continue
-        for name in stacks:
+        started = {name: future for name, future in futures.items() if not future.cancelled()}
+        for name in started:
             board.post(name, 1.0)
-        return {name: text for name, future in futures.items() if (text := _failure(future))}
+        return {name: _failure(future) for name, future in started.items()}
 
 
 def _failure(future: Future[None]) -> str | None:
