@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tides.errors import ConfigError, DataError, ShapeError
-from tides.functional.gaps import values_can_be_checked
+from tides.functional.gaps import check_times, values_can_be_checked
 from tides.nn.state import BackboneState
 
 
@@ -131,3 +131,28 @@ def check_observed(observed: Tensor | None, x: Tensor, valid: Tensor | None) -> 
                 f"channel {channel}; mark missing values with `observed`"
             )
     return x, observed
+
+
+def check_queries(
+    values: Tensor, times: Tensor, query_times: Tensor, valid: Tensor | None, query_valid: Tensor | None
+) -> None:
+    """Times (b, l) of the values' rows, and the times (b, q) at which a forecast is wanted."""
+    b, l = values.shape[:2]
+    if times.shape != (b, l):
+        raise ShapeError(f"times: found shape {tuple(times.shape)}, wanted (b, l) = ({b}, {l})")
+    if query_times.ndim != 2 or query_times.shape[0] != b or query_times.shape[1] == 0:
+        raise ShapeError(f"query_times: found shape {tuple(query_times.shape)}, wanted (b, q) with b = {b}, q ≥ 1")
+    if query_valid is not None and (query_valid.shape != query_times.shape or query_valid.dtype != torch.bool):
+        raise ShapeError(
+            f"query_valid: found {query_valid.dtype} of shape {tuple(query_valid.shape)}, "
+            f"wanted bool (b, q) = {tuple(query_times.shape)}"
+        )
+    for name, x in (("times", times), ("query_times", query_times), ("query_valid", query_valid)):
+        if x is not None and x.device != values.device:
+            raise ShapeError(f"{name}: found device {x.device}, wanted {values.device}")
+    if values_can_be_checked(times):
+        check_times(times, valid)
+        bad = ~torch.isfinite(query_times)
+        bad = bad if query_valid is None else bad & query_valid
+        if bool(bad.any()):
+            raise DataError(f"query_times: not finite at index {bad.nonzero()[0].tolist()}")

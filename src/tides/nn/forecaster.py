@@ -5,13 +5,13 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, DataError, ShapeError
-from tides.functional.gaps import check_times, values_can_be_checked
+from tides.errors import ConfigError, ShapeError
 from tides.nn.backbone import Backbone, gather_states
 from tides.nn.calibration import check_scales
-from tides.nn.checks import check_count, check_observed, check_signal, check_valid
+from tides.nn.checks import check_count, check_observed, check_queries, check_signal, check_valid
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState
+from tides.nn.timeline import timeline
 
 QueryMode = Literal["steps", "readout"]
 
@@ -61,7 +61,7 @@ class Forecaster(nn.Module):
         values = check_signal(values, self.config.input_size, self.output_shift, name="values")
         valid = check_valid(valid, values)
         values, observed = check_observed(observed, values, valid)
-        self._check_times(values, times, query_times, valid, query_valid)
+        check_queries(values, times, query_times, valid, query_valid)
         times = times if times.is_floating_point() else times.double()
         query_times = query_times.to(times.dtype)
         ask = self._as_steps if self.query_mode == "steps" else self._as_readout
@@ -77,30 +77,20 @@ class Forecaster(nn.Module):
         valid: Tensor | None,
         query_valid: Tensor | None,
     ) -> Tensor:
-        b, l, _ = values.shape
-        q = query_times.shape[1]
-        present = torch.ones(b, l, dtype=torch.bool, device=values.device) if valid is None else valid
-        asked = torch.ones(b, q, dtype=torch.bool, device=values.device) if query_valid is None else query_valid
-        real = torch.cat([present, asked], dim=1)
-        moments = torch.cat([times, query_times], dim=1)
-        # Padding sorts behind everything else; a stable sort keeps observations before queries at equal times.
-        order = moments.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)
-        real, moments = real.gather(1, order), moments.gather(1, order)
-        queries = (order >= l) & real
-        rows = order.unsqueeze(-1).expand(b, l + q, values.shape[-1])
+        line = timeline(times, query_times, valid, query_valid)
+        b, q = query_times.shape
         blank = torch.zeros_like(values[:, :1]).expand(b, q, -1)
         seen = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
         unseen = torch.zeros_like(seen[:, :1]).expand(b, q, -1)
         features: Tensor
         features, _ = self.backbone(
-            torch.cat([values, blank], dim=1).gather(1, rows),
-            self.backbone.calibration.gaps(moments, real),
-            observed=torch.cat([seen, unseen], dim=1).gather(1, rows),
-            query=queries,
-            valid=None if valid is None and query_valid is None else real,
+            line.merge(values, blank),
+            self.backbone.calibration.gaps(line.moments, line.real),
+            observed=line.merge(seen, unseen),
+            query=line.query,
+            valid=None if valid is None and query_valid is None else line.real,
         )
-        position = order.argsort(dim=1)[:, l:]
-        return features.gather(1, position.unsqueeze(-1).expand(b, q, features.shape[-1]))
+        return line.answers(features)
 
     def _as_readout(
         self,
@@ -193,26 +183,3 @@ class Forecaster(nn.Module):
     def _answer(self, features: Tensor) -> Tensor:
         answer: Tensor = self.head(features) * self.output_scale + self.output_shift
         return answer
-
-    def _check_times(
-        self, values: Tensor, times: Tensor, query_times: Tensor, valid: Tensor | None, query_valid: Tensor | None
-    ) -> None:
-        b, l = values.shape[:2]
-        if times.shape != (b, l):
-            raise ShapeError(f"times: found shape {tuple(times.shape)}, wanted (b, l) = ({b}, {l})")
-        if query_times.ndim != 2 or query_times.shape[0] != b or query_times.shape[1] == 0:
-            raise ShapeError(f"query_times: found shape {tuple(query_times.shape)}, wanted (b, q) with b = {b}, q ≥ 1")
-        if query_valid is not None and (query_valid.shape != query_times.shape or query_valid.dtype != torch.bool):
-            raise ShapeError(
-                f"query_valid: found {query_valid.dtype} of shape {tuple(query_valid.shape)}, "
-                f"wanted bool (b, q) = {tuple(query_times.shape)}"
-            )
-        for name, x in (("times", times), ("query_times", query_times), ("query_valid", query_valid)):
-            if x is not None and x.device != values.device:
-                raise ShapeError(f"{name}: found device {x.device}, wanted {values.device}")
-        if values_can_be_checked(times):
-            check_times(times, valid)
-            bad = ~torch.isfinite(query_times)
-            bad = bad if query_valid is None else bad & query_valid
-            if bool(bad.any()):
-                raise DataError(f"query_times: not finite at index {bad.nonzero()[0].tolist()}")
