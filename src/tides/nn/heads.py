@@ -17,10 +17,13 @@ class SequenceHead(nn.Module):
     """Backbone → pooling over the valid steps → Linear. Static covariates join the pooled features.
 
     `mean` averages the steps (the paper); `last` takes the final one; `time` weights each step by the gap before it,
-    which makes the answer independent of how densely a series was sampled.
+    which makes the answer independent of how densely a series was sampled. A static covariate that is NaN was not
+    recorded and counts as its training mean.
     """
 
     _outputs = "outputs"
+    static_shift: Tensor
+    static_scale: Tensor
 
     def __init__(self, config: TIDESConfig, outputs: int, *, static_size: int = 0) -> None:
         super().__init__()
@@ -28,6 +31,9 @@ class SequenceHead(nn.Module):
         self.config, self.static_size = config, static_size
         self.backbone = Backbone(config)
         self.head = nn.Linear(config.hidden_size + static_size, outputs)
+        if static_size:
+            self.register_buffer("static_shift", torch.zeros(static_size))
+            self.register_buffer("static_scale", torch.ones(static_size))
 
     def forward(
         self,
@@ -91,6 +97,14 @@ class SequenceHead(nn.Module):
         self.backbone.calibrate(gaps, shift, scale)
         return self
 
+    @torch.no_grad()
+    def calibrate_static(self, shift: Tensor, scale: Tensor) -> Self:
+        """Store mean and standard deviation of the training series' static covariates."""
+        shift, scale = check_scales(shift, scale, self.static_size, prefix="static_")
+        self.static_shift.copy_(shift)
+        self.static_scale.copy_(scale)
+        return self
+
     def gaps(self, times: Tensor, valid: Tensor | None = None) -> Tensor:
         """Gaps of these times with the stored first-gap policy."""
         return self.backbone.calibration.gaps(times, valid)
@@ -105,7 +119,10 @@ class SequenceHead(nn.Module):
         if (static is None) != (self.static_size == 0) or (static is not None and tuple(static.shape) != wanted):
             found = "none" if static is None else f"shape {tuple(static.shape)}"
             raise ShapeError(f"static: found {found}, wanted {wanted} = (b, covariates)")
-        answer: Tensor = self.head(pooled if static is None else torch.cat([pooled, static.to(pooled)], dim=-1))
+        if static is not None:
+            scores = (static.to(pooled) - self.static_shift) / self.static_scale
+            pooled = torch.cat([pooled, torch.where(scores.isnan(), torch.zeros_like(scores), scores)], dim=-1)
+        answer: Tensor = self.head(pooled)
         return answer
 
 
