@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+# Models of rooms that are not imported until one of their models is saved or loaded: name → module with `describe`
+# and `restore`.
+_ELSEWHERE = {"baseline": "tides.baselines.registry"}
 
 _describe: dict[type[nn.Module], tuple[str, Callable[[Any], dict[str, Any]]]] = {}
 _build: dict[str, Callable[[dict[str, Any]], nn.Module]] = {}
@@ -39,9 +44,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
     `read_metadata`. A folder that is replaced is never half new: each file is written aside and renamed.
     """
-    if type(model) not in _describe:
-        raise ConfigError(f"model: {type(model).__name__} has no registered format; see artefacts.register_model")
-    name, describe = _describe[type(model)]
+    name, describe = _format(model)
     dtype = next(model.parameters()).dtype
     config = {
         "format": FORMAT,
@@ -80,11 +83,23 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
     return model.to(device).eval()
 
 
+def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:
+    """Under which name a model is saved, and the function that describes it."""
+    if type(model) in _describe:
+        return _describe[type(model)]
+    for name, module in _ELSEWHERE.items():
+        if type(model).__module__.startswith(f"{module.rpartition('.')[0]}."):
+            return name, import_module(module).describe
+    raise ConfigError(f"model: {type(model).__name__} has no registered format; see artefacts.register_model")
+
+
 def _build_model(folder: Path) -> nn.Module:
     config = _read_config(folder)
     name, dtype = str(config.get("model")), _DTYPES.get(str(config.get("dtype")))
+    if name in _ELSEWHERE:
+        _build[name] = import_module(_ELSEWHERE[name]).restore
     if name not in _build:
-        raise DataError(f"{folder}: found model {name!r}, wanted one of {', '.join(sorted(_build))}")
+        raise DataError(f"{folder}: found model {name!r}, wanted one of {', '.join(sorted({*_build, *_ELSEWHERE}))}")
     if dtype is None:
         raise DataError(f"{folder}: found dtype {config.get('dtype')!r}, wanted one of {', '.join(_DTYPES)}")
     try:

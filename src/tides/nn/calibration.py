@@ -1,11 +1,23 @@
 """What a model must know of its training data's scales: units of the channels and of time."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
 from tides.errors import ConfigError, DataError
 from tides.functional.gaps import gaps_from_times
-from tides.nn.config import TIDESConfig
+
+
+class Scales(Protocol):
+    """The part of a configuration that decides about scales."""
+
+    @property
+    def input_size(self) -> int: ...
+    @property
+    def time_scale(self) -> float | str: ...
+    @property
+    def first_gap(self) -> float | str: ...
 
 
 class Calibration(nn.Module):
@@ -20,7 +32,7 @@ class Calibration(nn.Module):
     time_scale: Tensor
     first_gap: Tensor
 
-    def __init__(self, config: TIDESConfig) -> None:
+    def __init__(self, config: Scales) -> None:
         super().__init__()
         self.time_policy, self.first_policy = config.time_scale, config.first_gap
         unit = 1.0 if isinstance(config.time_scale, str) else config.time_scale
