@@ -68,8 +68,8 @@ def beginnings(like: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Tenso
     """Which steps begin a sequence (l, 1), and the initial state that belongs to each step, broadcastable."""
     l, p = like.shape[-2:]
     if cu_seqlens is None:
-        begins = torch.zeros(l, dtype=torch.bool, device=like.device)
-        begins[-1 if reverse else 0] = True
+        # A comparison, not an assignment: that would copy a number from the host, which no CUDA graph can hold.
+        begins = torch.arange(l, device=like.device) == (l - 1 if reverse else 0)
         initial = like.new_zeros(1, 1, p) if s0 is None else s0.unsqueeze(-2)
         return begins.unsqueeze(-1), initial
     bounds = cu_seqlens.to(like.device).long()

@@ -32,7 +32,8 @@ def gaps_from_times(
         check_times(times, valid)
     inner = times.diff(dim=-1)
     if start is not None:
-        head = times[..., :1] - torch.as_tensor(start, dtype=times.dtype, device=times.device).unsqueeze(-1)
+        # Plain numbers stay plain: as tensors they would be copied from the host, which no CUDA graph can hold.
+        head = times[..., :1] - (start.to(times).unsqueeze(-1) if isinstance(start, Tensor) else start)
         if checked and bool((head < 0).any()):
             raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
     elif isinstance(first, str):
@@ -43,7 +44,10 @@ def gaps_from_times(
     else:
         if (checked or not isinstance(first, Tensor)) and not first >= 0:
             raise DataError(f"first: found {first}, wanted 'median' or a number ≥ 0")
-        head = torch.as_tensor(first, dtype=times.dtype, device=times.device).expand_as(times[..., :1])
+        if isinstance(first, Tensor):
+            head = first.to(times).expand_as(times[..., :1])
+        else:
+            head = torch.full_like(times[..., :1], first)
     gaps = torch.cat([head, inner], dim=-1)
     return gaps if valid is None else gaps.masked_fill(~valid, 0)
 

@@ -32,7 +32,7 @@ def folded_scan(
         bounds = cu_seqlens.to(b.device).long()
         begins = bounds[1:] - 1 if reverse else bounds[:-1]
     else:
-        begins = torch.tensor([b.shape[1] - 1 if reverse else 0], device=b.device)
+        begins = torch.full((1,), b.shape[1] - 1 if reverse else 0, device=b.device)
     if s0 is not None:
         rows = s0.unsqueeze(0) if cu_seqlens is not None else s0.unsqueeze(1)
         b = b.index_add(1, begins, a[:, begins] * rows)

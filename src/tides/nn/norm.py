@@ -50,8 +50,9 @@ class MaskedBatchNorm(nn.Module):
             raise DataError("norm: one valid step has no variance; train with at least two steps per batch")
         with torch.no_grad():
             unbiased = var * count / (count - 1)
-            self.running_mean.lerp_(mean.detach(), self.momentum)
-            self.running_var.lerp_(unbiased.detach(), self.momentum)
+            # The sums that `lerp_` would form, which vmap has no rule for.
+            self.running_mean.add_(mean - self.running_mean, alpha=self.momentum)
+            self.running_var.add_(unbiased - self.running_var, alpha=self.momentum)
         return Statistics(mean, var)
 
     def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:

@@ -119,8 +119,8 @@ class StaticProjection(nn.Module):
 def mirror(half: Tensor, directions: int = 1) -> Tensor:
     """concat[half; conj(half)] of complex pairs (p, h, 2) for every direction of time."""
     parts = half.chunk(directions)
-    sign = half.new_tensor([1.0, -1.0])
-    return torch.cat([piece for part in parts for piece in (part, part * sign)])
+    mirrored = (torch.stack([part[..., 0], -part[..., 1]], dim=-1) for part in parts)
+    return torch.cat([piece for pair in zip(parts, mirrored, strict=True) for piece in pair])
 
 
 def _norm_weight(

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, Protocol, Self, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from tides.data.batch import IrregularBatch
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, DataError, ShapeError
+from tides.functional.gaps import values_can_be_checked
 from tides.training.calibration import calibrate, label_moments, target_moments
 from tides.training.predictions import CLASS_METRICS, ClassPredictions, NumberPredictions, Predictions
 
@@ -89,7 +91,7 @@ class Classification:
             return torch.ones(k, device=output.device)
         if len(self.class_weights) != k:
             raise ConfigError(f"class_weights: found {len(self.class_weights)}, wanted one for each of {k} classes")
-        return torch.tensor(self.class_weights, device=output.device)
+        return _constant(self.class_weights, output.device)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class _Numbers(ABC):
             return torch.ones(c, device=means.device)
         if len(self.scale) != c:
             raise ConfigError(f"scale: found {len(self.scale)} numbers, wanted one for each of {c} target channels")
-        return torch.tensor(self.scale, device=means.device)
+        return _constant(self.scale, means.device)
 
     def _output_moments(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Shift and scale of a model's output channels; those of the spreads stay as they are."""
@@ -226,6 +228,13 @@ def _call_on_series(model: nn.Module, batch: IrregularBatch) -> Tensor:
     return call(batch.values, gaps, observed=batch.observed, valid=batch.valid, **static)
 
 
+@cache
+def _constant(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    """These numbers on a device, copied there once: a step that a CUDA graph repeats cannot copy from the host."""
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, device=device)
+
+
 def _full(x: Tensor) -> Tensor:
     """Losses are summed in full precision, also under autocast."""
     return x if x.dtype == torch.float64 else x.float()
@@ -237,6 +246,6 @@ def _labels(output: Tensor, batch: IrregularBatch) -> Tensor:
         found = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise DataError(f"labels: found {found}, wanted one class index per series")
     k = output.shape[-1]
-    if labels.device.type == "cpu" and not bool(((labels >= 0) & (labels < k)).all()):
+    if values_can_be_checked(labels) and not bool(((labels >= 0) & (labels < k)).all()):
         raise DataError(f"labels: found classes {int(labels.min())} to {int(labels.max())}, the model has {k}")
     return labels
