@@ -1,8 +1,10 @@
 """The compiled step answers as the model's own `step` does, for every kind of causal model, and does not drift."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,17 @@ from torch import Tensor
 from tests.comparison import assert_close
 from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
 from tides.errors import BackendUnavailable, ConfigError, DataError, NotStreamable, ShapeError
-from tides.nn import Backbone, CompiledStep, Forecaster, PooledState, SequenceClassifier, TIDESConfig
+from tides.functional.ssm import SSMState
+from tides.nn import (
+    Backbone,
+    BackboneState,
+    CompiledStep,
+    Forecaster,
+    PooledState,
+    SequenceClassifier,
+    SequenceRegressor,
+    TIDESConfig,
+)
 
 pytest.importorskip("numba", reason="extra `speed` is not installed")
 
@@ -109,6 +121,55 @@ def test_streams_move_between_both_steps() -> None:
                 fast.state = shared
                 found, shared = fast.step(x, gap), fast.state
             assert_close(found, wanted, EXACT, f"step {k}")
+
+
+@torch.no_grad()
+def test_some_of_many_streams_step_and_room_grows() -> None:
+    model = backbone(mask_channels=True)
+    compiled = CompiledStep(model, streams=2)
+    compiled.resize(5)
+    state = _map_state(lambda part: part, model.init_state(5))
+    for rows in ([4, 1], [0, 1, 2, 3, 4], [3]):
+        index = np.array(rows)
+        x, gaps = torch.randn(len(rows), 2).double(), torch.rand(len(rows)).double()
+        seen = torch.rand(len(rows), 2) < 0.7
+        some = _map_state(lambda part, index=index: part[index], state)
+        y, some = model.step(x, gaps, some, observed=seen)
+        assert_close(compiled.step_rows(index, x, gaps, seen), y, EXACT)
+        for whole, part in zip(_leaves(state), _leaves(some), strict=True):
+            whole[index] = part
+    for ours, theirs in zip(_leaves(compiled.get_state(slice(None))), _leaves(state), strict=True):
+        assert_close(ours, theirs, EXACT)
+    compiled.reset(np.array([1, 3]))
+    compiled.set_state(np.array([0]), _map_state(lambda part: part[2:3], state))
+    fresh, kept = model.init_state(1), compiled.state
+    for ours, empty, theirs in zip(_leaves(kept), _leaves(fresh), _leaves(state), strict=True):
+        assert_close(ours[3], empty[0], EXACT)
+        assert_close(ours[0], theirs[2], EXACT)
+        assert_close(ours[4], theirs[4], EXACT)
+    with pytest.raises(ShapeError, match="x, gaps, observed"):
+        compiled.step_rows(np.array([1, 2]), torch.ones(1, 2), torch.ones(1), torch.ones(1, 2))
+    with pytest.raises(DataError, match="gap"):
+        compiled.step_rows(np.array([1]), torch.ones(1, 2), -torch.ones(1), torch.ones(1, 2))
+
+
+def _leaves(state: BackboneState) -> list[Tensor]:
+    return [*(part for block in state.blocks for part in block), state.held]
+
+
+def _map_state(change: Callable[[Tensor], Tensor], state: BackboneState) -> BackboneState:
+    blocks = tuple(SSMState(*(change(part).clone() for part in block)) for block in state.blocks)
+    return BackboneState(blocks, change(state.held).clone())
+
+
+def test_a_regressor_answers_in_its_targets_units() -> None:
+    model = settled(SequenceRegressor(TIDESConfig(**_SMALL), targets=2), torch.float64)
+    model.calibrate(torch.rand(9), output_shift=torch.tensor([3.0, -1.0]), output_scale=torch.tensor([10.0, 0.1]))
+    compiled, state = CompiledStep(model), model.init_state(1)
+    for _ in range(3):
+        x, gap = torch.randn(1, 2).double(), torch.rand(1).double()
+        wanted, state = model.step(x, gap, state)
+        assert_close(compiled.step(x, gap), wanted, EXACT)
 
 
 def test_the_state_is_a_copy() -> None:

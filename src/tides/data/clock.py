@@ -8,20 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tides.data.columns import is_text, numbers, plain
 from tides.errors import DataError
+from tides.units import seconds_per
 
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_ALIASES = {"µs": "us", "sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks of an integer clock per second
-
-
-def seconds_per(unit: str) -> float:
-    """Seconds in one unit of time: "ns", "us", "ms", "s", "min", "h", "d", "w" (long names work too)."""
-    name = unit.strip().lower()
-    for candidate in (name, name.rstrip("s") or name):
-        known = _ALIASES.get(candidate, candidate)
-        if known in _SECONDS:
-            return _SECONDS[known]
-    raise DataError(f"unit={unit!r}: dates and durations need a unit of time: {', '.join(_SECONDS)}")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
 from tides.nn.glu import ResidualGLU
-from tides.nn.heads import SequenceHead
+from tides.nn.heads import SequenceHead, SequenceRegressor
 from tides.nn.norm import MaskedBatchNorm
 from tides.nn.state import BackboneState, PooledState
 
@@ -35,10 +35,35 @@ class CompiledStep:
             raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
         self.dtype = self.backbone.calibration.shift.dtype
-        self._program = step_program(_describe(model), streams, self.dtype)
+        self._program = step_program(describe_model(model), streams, self.dtype)
         self._real = self._program.out.dtype
         self._all = np.ones((streams, self.config.input_size), dtype=bool)
         self.state = model.init_state(streams)
+
+    def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any) -> Tensor:
+        """Outputs (n, …) for one observation x (n, d) of the streams `rows` (n,), none of them named twice."""
+        values, gaps, seen = self._array(x), self._array(gaps), np.ascontiguousarray(observed, dtype=bool)
+        wanted = (len(rows), self.config.input_size)
+        if values.shape != wanted or seen.shape != wanted or gaps.shape != wanted[:1]:
+            found = f"{values.shape}, {gaps.shape}, {seen.shape}"
+            raise ShapeError(f"x, gaps, observed: found {found}, wanted {wanted}, ({wanted[0]},), {wanted}")
+        out, problem = self._program.step_rows(rows, values, seen, gaps)
+        if problem is not None:
+            raise DataError(f"{problem}: wanted finite values and gaps ≥ 0; mark missing values with `observed`")
+        return torch.from_numpy(out)
+
+    def resize(self, streams: int) -> None:
+        """Room for another number of streams; those that stay keep their states, new ones have seen nothing."""
+        before, self.streams = self.streams, streams
+        self._program.resize(streams)
+        self._all = np.ones((streams, self.config.input_size), dtype=bool)
+        if streams > before:
+            self.reset(slice(before, streams))
+
+    def reset(self, rows: Any) -> None:
+        """These streams have seen nothing."""
+        self._program.states[rows], self._program.sums[rows] = 0, 0
+        self._program.held[rows] = self.backbone.empty_encoding().numpy(force=True)
 
     def step(self, x: Any, gap: Any, *, observed: Any = None) -> Tensor:
         """Outputs (b, …) for one observation x (b, d) of every stream, `gap` (b,) or a number after the last one."""
@@ -77,36 +102,43 @@ class CompiledStep:
     @property
     def state(self) -> BackboneState | PooledState:
         """A copy of all streams' states, as the model itself carries them."""
-        held = torch.from_numpy(self._program.held.copy())
-        backbone = BackboneState(self._program.get_states(), held)
-        if not self.pooled:
-            return backbone
-        sums = torch.from_numpy(self._program.sums.copy())
-        return PooledState(backbone, sums[:, :-1], sums[:, -1])
+        return self.get_state(slice(None))
 
     @state.setter
     def state(self, state: BackboneState | PooledState) -> None:
+        self.set_state(slice(None), state)
+
+    def get_state(self, rows: Any) -> BackboneState | PooledState:
+        """A copy of the states of some streams."""
+        held = torch.from_numpy(self._program.held[rows].copy())
+        backbone = BackboneState(self._program.get_states(rows), held)
+        if not self.pooled:
+            return backbone
+        sums = torch.from_numpy(self._program.sums[rows].copy())
+        return PooledState(backbone, sums[:, :-1], sums[:, -1])
+
+    def set_state(self, rows: Any, state: BackboneState | PooledState) -> None:
+        """Put states of the streams `rows` in place."""
         backbone = state.backbone if isinstance(state, PooledState) else state
-        if isinstance(state, PooledState) != self.pooled or backbone.held.shape[0] != self.streams:
+        streams = len(range(self.streams)[rows]) if isinstance(rows, slice) else len(rows)
+        if isinstance(state, PooledState) != self.pooled or backbone.held.shape[0] != streams:
             wanted = "PooledState" if self.pooled else "BackboneState"
             raise ShapeError(
-                f"state: found {type(state).__name__} of {backbone.held.shape[0]} streams, "
-                f"wanted {wanted} of {self.streams}"
+                f"state: found {type(state).__name__} of {backbone.held.shape[0]} streams, wanted {wanted} of {streams}"
             )
-        self._program.set_states(backbone.blocks)
-        self._program.held[:] = backbone.held.detach().cpu().numpy()
+        self._program.set_states(backbone.blocks, rows)
+        self._program.held[rows] = backbone.held.numpy(force=True)
         if isinstance(state, PooledState):
-            self._program.sums[:, :-1] = state.total.detach().cpu().numpy()
-            self._program.sums[:, -1] = state.weight.detach().cpu().numpy()
+            sums = torch.cat([state.total, state.weight.unsqueeze(-1)], dim=-1)
+            self._program.sums[rows] = sums.numpy(force=True)
 
 
-def _describe(model: Backbone | SequenceHead) -> StepModel:
-    """The model's tensors in the order the compiled step packs them."""
+def describe_model(model: Backbone | SequenceHead) -> StepModel:
+    """The model's tensors as compiled and exported steps take them."""
     backbone = model if isinstance(model, Backbone) else model.backbone
     *deep, last = backbone.encoder
     assert isinstance(last, nn.Linear)
     blocks = [block for block in backbone.blocks if isinstance(block, Block)]
-    head = (model.head.weight, model.head.bias) if isinstance(model, SequenceHead) else None
     return StepModel(
         encoder=tuple(block.weights() for block in deep if isinstance(block, ResidualGLU)),
         encoder_out=(last.weight, last.bias),
@@ -119,8 +151,17 @@ def _describe(model: Backbone | SequenceHead) -> StepModel:
         masked=backbone.config.mask_channels is True,
         gap_channel=backbone.config.variant == "mamba-s",
         pool=model.config.pool if isinstance(model, SequenceHead) else None,
-        head=head,
+        head=_describe_head(model) if isinstance(model, SequenceHead) else None,
     )
+
+
+def _describe_head(model: SequenceHead) -> tuple[Tensor, Tensor]:
+    weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
+    if isinstance(model, SequenceRegressor):
+        # Answers in the targets' own units are one linear map as well.
+        scale, shift = model.output_scale.double(), model.output_shift.double()
+        weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
+    return weight, bias
 
 
 def _describe_block(block: Block) -> StepBlock:

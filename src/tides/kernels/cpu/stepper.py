@@ -96,19 +96,37 @@ class StepProgram:
         )
         return None if code == loops.FINE else "x" if code == loops.BAD_VALUE else "gap"
 
-    def get_states(self) -> tuple[SSMState, ...]:
+    def step_rows(self, rows: Any, x: Any, observed: Any, gaps: Any) -> tuple[Any, str | None]:
+        """The same for some of the streams: x (rows, channels), … → outputs (rows, …); each row at most once."""
+        states, held, sums = self.states[rows], self.held[rows], self.sums[rows]
+        out = np.empty((len(rows), self.out.shape[1]), dtype=self.out.dtype)
+        code = loops.run_step(*self._program, x, observed, gaps, states, held, sums, out, *self._scratch)
+        if code == loops.FINE:
+            self.states[rows], self.held[rows], self.sums[rows] = states, held, sums
+            return out, None
+        return out, "x" if code == loops.BAD_VALUE else "gap"
+
+    def resize(self, streams: int) -> None:
+        """Room for another number of streams; those that stay keep their states, new ones are zero."""
+        for name in ("states", "held", "sums", "out"):
+            before = getattr(self, name)
+            after = np.zeros((streams, *before.shape[1:]), dtype=before.dtype)
+            after[: len(before)] = before[:streams]
+            setattr(self, name, after)
+
+    def get_states(self, rows: Any = slice(None)) -> tuple[SSMState, ...]:
         """The streams' states as tensors of their own, one `SSMState` per block."""
-        planes = torch.from_numpy(self.states)
+        planes = torch.from_numpy(self.states[rows])
         return tuple(
             SSMState(*(torch.complex(planes[:, k, i], planes[:, k, i + 1]) for i in (0, 2, 4)))
             for k in range(planes.shape[1])
         )
 
-    def set_states(self, states: tuple[SSMState, ...]) -> None:
+    def set_states(self, states: tuple[SSMState, ...], rows: Any = slice(None)) -> None:
         for k, state in enumerate(states):
             for i, part in zip((0, 2, 4), state, strict=True):
                 pairs = torch.view_as_real(part.detach().resolve_conj()).cpu().numpy()
-                self.states[:, k, i], self.states[:, k, i + 1] = pairs[..., 0], pairs[..., 1]
+                self.states[rows, k, i], self.states[rows, k, i + 1] = pairs[..., 0], pairs[..., 1]
 
 
 def _tail_width(tail: TailWeights | Tensor) -> int:
