@@ -12,30 +12,63 @@ from tides.training.schedule import rate_factor
 
 
 class Optimiser:
-    """One update at a time; the learning rates follow the step number alone, so there is no schedule to store."""
+    """One update at a time; the learning rates follow the step number alone, so there is no schedule to store.
 
-    def __init__(self, model: nn.Module, config: TrainConfig, steps_per_epoch: int) -> None:
+    With `captured` the rates live on the device, so that `descend` may be part of a CUDA graph while `set_rates`
+    stays outside of it.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, steps_per_epoch: int, *, captured: bool = False) -> None:
         self.config, self.steps_per_epoch = config, steps_per_epoch
         self.groups = parameter_groups(model, config)
         if not self.groups:
             raise ConfigError(f"model: {type(model).__name__} has no trainable parameter")
         kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.AdamW
-        settings = [{"params": g.parameters, "lr": g.lr, "weight_decay": g.weight_decay} for g in self.groups]
-        self._torch = kind(settings, fused=True)
+        settings = [
+            {
+                "params": g.parameters,
+                "lr": torch.tensor(g.lr, device=g.parameters[0].device) if captured else g.lr,
+                "weight_decay": g.weight_decay,
+            }
+            for g in self.groups
+        ]
+        self._torch = kind(settings, fused=True, capturable=captured)
         self._parameters = [parameter for group in self.groups for parameter in group.parameters]
 
     def update(self, step: int) -> Tensor:
         """Clip the gradients, take one step, clear them; returns their global norm before clipping."""
+        self.set_rates(step)
+        norm = self.descend()
+        self.clear()
+        return norm
+
+    def set_rates(self, step: int) -> None:
+        """The learning rates of this step."""
+        factor = rate_factor(self.config, step, self.steps_per_epoch)
+        for settings, group in zip(self._torch.param_groups, self.groups, strict=True):
+            if isinstance(settings["lr"], Tensor):
+                settings["lr"].fill_(group.lr * factor)
+            else:
+                settings["lr"] = group.lr * factor
+
+    def descend(self) -> Tensor:
+        """Clip the gradients and take one step at the rates that are set; returns the norm before clipping."""
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
         if self.config.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.clip_norm, norm)
-        factor = rate_factor(self.config, step, self.steps_per_epoch)
-        for settings, group in zip(self._torch.param_groups, self.groups, strict=True):
-            settings["lr"] = group.lr * factor
         self._torch.step()
-        self._torch.zero_grad(set_to_none=True)
         return norm
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self._torch.zero_grad(set_to_none=True)
+
+    def forget(self) -> None:
+        """Moments and step counts back to zero, in place: a captured graph keeps writing to the same tensors."""
+        for slots in self._torch.state.values():
+            for value in slots.values():
+                value.zero_()
 
     def state(self) -> dict[str, Tensor]:
         """Every moment under `<parameter>/<slot>`."""

@@ -1,0 +1,250 @@
+"""`fit_side_by_side`: many models at once, each on its own rows of data that stay on the device.
+
+A small model leaves a GPU idle between launches. Here the whole training step of every model (choosing rows, forward,
+backward, optimiser) is one CUDA graph, and the graphs of all models run at the same time on streams of their own. On a
+CPU the same steps are taken in turns, and each model ends where `fit` would leave it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tides.errors import ConfigError
+from tides.training.config import TrainConfig
+from tides.training.optimiser import Optimiser
+from tides.training.order import epoch_batches
+from tides.training.state import Row, RunState
+from tides.training.tracks import make_track
+
+# Series of an evaluation batch.
+_CHUNK = 128
+_MONITORS = ("loss", "accuracy")
+
+View = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What a training batch (values, times) is seen through, such as steps dropped at random."""
+
+
+class ResidentSeries(NamedTuple):
+    """Labelled series of one length, all on one device: values (n, l, c), times (n, l), class indices (n,)."""
+
+    values: Tensor
+    times: Tensor
+    labels: Tensor
+
+    def rows(self, index: Tensor) -> "ResidentSeries":
+        """Some of them, copied."""
+        return ResidentSeries(self.values[index], self.times[index], self.labels[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A model, the rows of `data` that it learns from, and the series that choose its best epoch."""
+
+    model: nn.Module
+    data: ResidentSeries
+    """May be shared by all members; nothing is copied."""
+    train: Tensor
+    validation: ResidentSeries
+    seed: int
+    """Of the order of the series and of dropout; it takes the place of `TrainConfig.seed`."""
+    view: View | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How a member's training ended; its model holds the weights of `best_epoch`."""
+
+    stopped: Literal["epochs", "patience", "diverged"]
+    epochs: int
+    best_epoch: int
+    """Counted from 1; 0 if the model diverged in its first epoch."""
+    best: Row
+
+
+def fit_side_by_side(
+    members: Sequence[Member],
+    config: TrainConfig,
+    *,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> tuple[list[Finish], float]:
+    """Train all members in place, each until its own end; returns those ends and the wall time in seconds.
+
+    A member whose loss is not finite or explodes ends as `diverged` with its best weights so far; the others go on.
+    """
+    _check(config)
+    start = time.perf_counter()
+    lanes = [_Lane(member, config.replace(seed=member.seed)) for member in members]
+    for epoch in range(config.epochs):
+        active = [lane for lane in lanes if lane.stopped is None]
+        if not active:
+            break
+        for lane in active:
+            lane.begin(epoch)
+        # Step by step, so that no stream runs ahead while the others are still being fed.
+        for step in range(max(len(lane.batches) for lane in active)):
+            for lane in active:
+                lane.step(step)
+        for lane in active:
+            lane.validate()
+        for lane in active:
+            lane.close()
+        progress((epoch + 1) / config.epochs)
+    for lane in lanes:
+        lane.restore_best()
+    return [lane.finish() for lane in lanes], time.perf_counter() - start
+
+
+@torch.no_grad()
+def class_logits(model: nn.Module, series: ResidentSeries) -> Tensor:
+    """Logits (n, k) in evaluation mode, in the order of the series."""
+    training = model.training
+    model.eval()
+    parts = [
+        _logits(model, series.values[begin : begin + _CHUNK], series.times[begin : begin + _CHUNK])
+        for begin in range(0, len(series.labels), _CHUNK)
+    ]
+    model.train(training)
+    return torch.cat(parts)
+
+
+class _Lane:
+    """One member with everything that changes while it is trained."""
+
+    def __init__(self, member: Member, config: TrainConfig) -> None:
+        self.member, self.config, self.model = member, config, member.model
+        self.device = member.data.values.device
+        on_gpu = self.device.type == "cuda"
+        self.track = make_track(self.device, config.seed)
+        self.lengths = np.full(len(member.train), member.data.values.shape[1], np.int64)
+        self.batches = epoch_batches(self.lengths, config, 0)
+        self.optimiser = Optimiser(self.model, config, len(self.batches), captured=on_gpu)
+        self.state, self.best = RunState(), dict[str, Tensor]()
+        self.stopped: Literal["epochs", "patience", "diverged"] | None = None
+        self.rate_is_set = False
+        self.total = torch.zeros((), device=self.device)
+        self.logits = torch.zeros(0)
+        if on_gpu:
+            # Everything above was made on another stream.
+            torch.cuda.synchronize(self.device)
+        start = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        sizes = sorted({len(batch) for batch in self.batches})
+        self.chosen = {size: torch.zeros(size, dtype=torch.long, device=self.device) for size in sizes}
+        self.descend = {size: self.track.prepare(self._descent(size)) for size in sizes}
+        self.model.eval()
+        self.answer = self.track.prepare(self._answer)
+        self.model.train()
+        if on_gpu:
+            # Preparing took steps that count for nothing.
+            with self.track.use(), torch.no_grad():
+                self.model.load_state_dict(start)
+                self.optimiser.forget()
+            self.track.restart()
+            torch.cuda.synchronize(self.device)
+
+    def begin(self, epoch: int) -> None:
+        """Shuffle for this epoch."""
+        self.batches = epoch_batches(self.lengths, self.config, epoch)
+        with self.track.use():
+            self.total.zero_()
+            rows = self.member.train
+            self.order = [rows[torch.tensor(batch, device=self.device)] for batch in self.batches]
+
+    def step(self, position: int) -> None:
+        """One batch, if this lane has so many."""
+        if position >= len(self.batches):
+            return
+        size = len(self.batches[position])
+        with self.track.use():
+            if not self.rate_is_set:
+                self.optimiser.set_rates(self.state.step)
+                self.rate_is_set = self.config.schedule == "constant" and self.config.warmup_epochs == 0
+            self.chosen[size].copy_(self.order[position])
+            self.descend[size]()
+        self.state.step += 1
+
+    def validate(self) -> None:
+        """Queue the answers to the validation series."""
+        self.model.eval()
+        with self.track.use():
+            self.answer()
+        self.model.train()
+
+    def close(self) -> None:
+        """Read what the epoch came to; this waits for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        logits, labels = self.logits.double(), self.member.validation.labels
+        row: Row = {
+            "train_loss": float(self.total) / len(self.lengths),
+            "val_loss": float(F.cross_entropy(logits, labels)),
+            "val_accuracy": float((logits.argmax(-1) == labels).double().mean()),
+        }
+        state, config = self.state, self.config
+        if state.first_loss is None:
+            state.first_loss = row["train_loss"]
+        limit = config.explosion * (abs(state.first_loss or 0.0) + 1)
+        losses = [row["train_loss"] or 0.0, row["val_loss"] or 0.0]
+        if not all(map(math.isfinite, losses)) or losses[0] > limit:
+            self.stopped = "diverged"
+            return
+        if state.close_epoch(row, config.monitor, row[f"val_{config.monitor}"]):
+            with self.track.use():
+                self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        if state.epoch == config.epochs:
+            self.stopped = "epochs"
+        elif config.patience is not None and state.epoch - state.best_epoch >= config.patience:
+            self.stopped = "patience"
+
+    def restore_best(self) -> None:
+        """The weights of the best epoch, and no graph that could still change them."""
+        self.descend.clear()
+        if self.best:
+            self.model.load_state_dict(self.best)
+
+    def finish(self) -> Finish:
+        state = self.state
+        best = state.history[state.best_epoch - 1] if state.best_epoch else {}
+        assert self.stopped is not None
+        return Finish(self.stopped, state.epoch, state.best_epoch, best)
+
+    def _descent(self, size: int) -> Callable[[], None]:
+        """A training step on the rows in `chosen`."""
+        data, chosen = self.member.data, self.chosen[size]
+
+        def descend() -> None:
+            # Cleared before and not after: a captured step must leave its gradients where it found them.
+            self.optimiser.clear()
+            values, times = data.values[chosen], data.times[chosen]
+            if self.member.view is not None:
+                values, times = self.member.view(values, times)
+            loss = F.cross_entropy(_logits(self.model, values, times), data.labels[chosen])
+            loss.backward()
+            self.optimiser.descend()
+            self.total.add_(loss.detach() * size)
+
+        return descend
+
+    @torch.no_grad()
+    def _answer(self) -> None:
+        self.logits = class_logits(self.model, self.member.validation)
+
+
+def _logits(model: nn.Module, values: Tensor, times: Tensor) -> Tensor:
+    """Models that store a first-gap policy form their own gaps."""
+    form = cast(Callable[[Tensor], Tensor], model.gaps)
+    return cast(Tensor, model(values, form(times)))
+
+
+def _check(config: TrainConfig) -> None:
+    if config.monitor not in _MONITORS:
+        raise ConfigError(f"monitor: found {config.monitor!r}, wanted one of {', '.join(_MONITORS)}")
+    for name in ("autocast", "deterministic", "bucketed"):
+        if getattr(config, name):
+            raise ConfigError(f"{name}: found True, but models side by side are trained without it; wanted False")

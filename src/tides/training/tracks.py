@@ -1,0 +1,91 @@
+"""Tracks: where one of several models runs. On a CPU they take turns, on a GPU each has its own stream.
+
+A track owns its random numbers, so that a model's result does not depend on the models beside it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+# Libraries load, kernels are compiled and workspaces are allocated in these runs; capturing must meet none of that.
+_WARM_UPS = 3
+
+
+class Track(Protocol):
+    """Where a model runs."""
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Whatever happens inside happens on this track."""
+        yield
+
+    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+        """`work` in the form in which this track runs it fastest. It may be run a few times on the way."""
+
+    def restart(self) -> None:
+        """The random numbers from their beginning."""
+
+
+def make_track(device: torch.device, seed: int) -> Track:
+    """A track on this device with random numbers of its own."""
+    return GPUTrack(device, seed) if device.type == "cuda" else CPUTrack(seed)
+
+
+class CPUTrack:
+    """Turns on the processor; the global generator is lent to whoever's turn it is."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.restart()
+
+    def restart(self) -> None:
+        self._random = torch.Generator().manual_seed(self._seed).get_state()
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        lent = torch.get_rng_state()
+        torch.set_rng_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = torch.get_rng_state()
+            torch.set_rng_state(lent)
+
+    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+        return work
+
+
+class GPUTrack:
+    """A stream, and a state of the GPU's generator, for one model; its work is captured as CUDA graphs."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self._seed, self._stream = seed, torch.cuda.Stream(device)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        self._default = torch.cuda.default_generators[index]
+        self._own = self._default.clone_state()
+        self.restart()
+
+    def restart(self) -> None:
+        self._own.manual_seed(self._seed)
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        lent = self._default.graphsafe_get_state()
+        self._default.graphsafe_set_state(self._own)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            self._default.graphsafe_set_state(lent)
+
+    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+        with self.use():
+            for _ in range(_WARM_UPS):
+                work()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._stream):
+                work()
+        return graph.replay

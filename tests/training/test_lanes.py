@@ -1,0 +1,169 @@
+"""Models side by side end where `fit` leaves them, whatever runs beside them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tides
+from tides.data import IrregularDataset
+from tides.errors import ConfigError
+from tides.nn import SequenceClassifier, TIDESConfig
+from tides.training import Classification, TrainConfig, fit
+from tides.training.lanes import Finish, Member, ResidentSeries, class_logits, fit_side_by_side
+
+LENGTH = 12
+SETTINGS = TrainConfig(
+    epochs=6, batch_size=4, optimiser="adam", lr=2e-2, weight_decay=0.01, schedule="cosine", patience=2, clip_norm=1.0
+)
+
+
+def problem(n: int = 18, seed: int = 0) -> tuple[IrregularDataset, ResidentSeries]:
+    """Slow against fast waves in noise, as a data set and on the device."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    clock = np.arange(1.0, LENGTH + 1)
+    waves = np.sin(clock * np.where(labels, 1.5, 0.5)[:, None] + generator.uniform(0, 6, (n, 1)))
+    values = np.stack([waves, generator.standard_normal((n, LENGTH))], axis=1).astype(np.float32)
+    data = tides.data.from_arrays(values, times=np.tile(clock, (n, 1)), y=labels)
+    times = torch.from_numpy(np.tile(clock, (n, 1)))
+    return data, ResidentSeries(torch.from_numpy(values).movedim(1, 2).contiguous(), times, torch.from_numpy(labels))
+
+
+def model(seed: int, dropout: float = 0.2) -> SequenceClassifier:
+    torch.manual_seed(seed)
+    config = TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1, rank=2, dropout=dropout)
+    return SequenceClassifier(config, classes=2)
+
+
+def member(seed: int, data: ResidentSeries, view: Callable[..., tuple[Tensor, Tensor]] | None = None) -> Member:
+    found = model(seed)
+    found.calibrate(data.times[:12].diff(dim=1))
+    return Member(found, data, torch.arange(12), data.rows(torch.arange(12, 18)), seed, view)
+
+
+def weights(found: SequenceClassifier) -> Tensor:
+    return torch.cat([tensor.detach().double().flatten() for tensor in found.state_dict().values()])
+
+
+@pytest.mark.parametrize("monitor", ["loss", "accuracy"])
+def test_each_model_ends_where_fit_leaves_it(monitor: str) -> None:
+    dataset, resident = problem()
+    settings = SETTINGS.replace(monitor=monitor)
+    members = [member(seed, resident) for seed in (3, 5)]
+    finishes, _ = fit_side_by_side(members, settings)
+    for one, finish in zip(members, finishes, strict=True):
+        alone = model(one.seed)
+        parts = (dataset[:12], dataset[12:])
+        wanted = fit(alone, Classification(), parts, settings.replace(seed=one.seed, calibrate="time"), progress=False)
+        assert (finish.stopped, finish.epochs, finish.best_epoch) == (wanted.stopped, wanted.epochs, wanted.best_epoch)
+        for name in ("train_loss", "val_loss", "val_accuracy"):
+            assert finish.best[name] == pytest.approx(wanted.best[name], rel=1e-5)
+        torch.testing.assert_close(weights(one.model), weights(alone), rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
+
+
+def test_neighbours_change_nothing() -> None:
+    _, resident = problem()
+    together = [member(seed, resident) for seed in (1, 2, 3)]
+    fit_side_by_side(together, SETTINGS)
+    alone = member(2, resident)
+    fit_side_by_side([alone], SETTINGS)
+    assert torch.equal(weights(together[1].model), weights(alone.model))  # type: ignore[arg-type]
+    assert not torch.equal(weights(together[0].model), weights(alone.model))  # type: ignore[arg-type]
+
+
+def test_random_generators_are_left_alone() -> None:
+    _, resident = problem()
+    one = member(0, resident)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    fit_side_by_side([one], SETTINGS.replace(epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_view_changes_the_training_series_only() -> None:
+    _, resident = problem()
+    lengths: list[int] = []
+
+    def shorten(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        lengths.append(values.shape[1])
+        return values[:, ::2], times[:, ::2]
+
+    seen = member(0, resident, shorten)
+    whole = member(0, resident)
+    finishes, _ = fit_side_by_side([seen, whole], SETTINGS.replace(epochs=2, patience=None))
+    assert lengths == [LENGTH] * 6
+    assert finishes[0].best != finishes[1].best
+    assert class_logits(seen.model, seen.validation).shape == (6, 2)
+
+
+def test_a_model_that_diverges_keeps_its_best_weights_and_stops_no_other() -> None:
+    _, resident = problem()
+
+    bad, good = member(0, resident), member(1, resident)
+    steps = 0
+
+    def poison(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal steps
+        steps += 1
+        if steps > 3:
+            torch.nn.init.constant_(bad.model.head.bias, float("nan"))  # type: ignore[union-attr,arg-type]
+        return values, times
+
+    bad = replace(bad, view=poison)
+    finishes, _ = fit_side_by_side([bad, good], SETTINGS.replace(epochs=4, patience=None))
+    assert finishes[0] == Finish("diverged", 1, 1, finishes[0].best)
+    assert (finishes[1].stopped, finishes[1].epochs) == ("epochs", 4)
+    assert torch.isfinite(weights(bad.model)).all()  # type: ignore[arg-type]
+
+
+def test_settings_that_lanes_do_not_know_are_refused() -> None:
+    for change in ({"monitor": "auroc"}, {"autocast": True}, {"bucketed": True}):
+        with pytest.raises(ConfigError, match=next(iter(change))):
+            fit_side_by_side([], SETTINGS.replace(**change))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_steps_end_where_eager_ones_do() -> None:
+    _, resident = problem()
+    on_gpu = ResidentSeries(*(tensor.cuda() for tensor in resident))
+
+    def prepared(seed: int, data: ResidentSeries) -> Member:
+        found = model(seed, dropout=0.0).to(data.values.device)
+        found.calibrate(data.times[:12].diff(dim=1))
+        rows = torch.arange(18, device=data.values.device)
+        return Member(found, data, rows[:12], data.rows(rows[12:]), seed)
+
+    settings = SETTINGS.replace(patience=None)
+    wanted, _ = fit_side_by_side([prepared(seed, resident) for seed in range(3)], settings)
+    found, _ = fit_side_by_side([prepared(seed, on_gpu) for seed in range(3)], settings)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.best_epoch == other.best_epoch
+        assert one.best["val_loss"] == pytest.approx(other.best["val_loss"], rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_dropout_is_a_members_own() -> None:
+    """The same seed gives the same weights alone and beside others, dropout and drawn views included."""
+    _, resident = problem()
+    on_gpu = ResidentSeries(*(tensor.cuda() for tensor in resident))
+
+    def blur(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        return values + 0.1 * torch.randn_like(values), times
+
+    def prepared(seed: int) -> Member:
+        found = model(seed).cuda()
+        found.calibrate(on_gpu.times[:12].diff(dim=1))
+        rows = torch.arange(18, device="cuda")
+        return Member(found, on_gpu, rows[:12], on_gpu.rows(rows[12:]), seed, blur)
+
+    together, alone = [prepared(seed) for seed in (1, 2, 3)], prepared(2)
+    fit_side_by_side(together, SETTINGS)
+    fit_side_by_side([alone], SETTINGS)
+    torch.testing.assert_close(weights(together[1].model), weights(alone.model), rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
