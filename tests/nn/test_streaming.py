@@ -22,7 +22,7 @@ from tests.nn.models import (
 )
 from tests.tolerances import EXACT, IDENTITY
 from tides.errors import ConfigError, NotStreamable
-from tides.nn import Backbone, BackboneState, SequenceRegressor
+from tides.nn import Backbone, BackboneState, SequenceClassifier, SequenceRegressor
 
 CAUSAL: list[dict[str, Any]] = [
     *({"variant": variant, "hold": hold} for variant in VARIANTS for hold in ("following", "preceding")),
@@ -211,3 +211,38 @@ def test_a_query_at_the_time_of_an_observation_comes_after_it() -> None:
     (gradient,) = torch.autograd.grad(answer.square().sum(), values)
     assert float(gradient[0, 1].abs().sum()) > 0
     assert float(gradient[0, 2].abs().sum()) == 0
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@pytest.mark.parametrize("static", [0, 2])
+@torch.no_grad()
+def test_a_piece_read_at_once_ends_where_its_steps_end(pool: str, static: int) -> None:
+    model = unsettled(SequenceClassifier(small_config(pool=pool), classes=3, static_size=static))
+    x, gaps = torch.randn(2, 9, 2).double(), torch.rand(2, 9).double()
+    extra = {"static": torch.randn(2, static).double()} if static else {}
+    state = model.init_state(2)
+    for k in range(4):
+        answer, state = model.step(x[:, k], gaps[:, k], state, **extra)
+    answer, read = model.read(x[:, 4:], gaps[:, 4:], state, **extra)
+    for k in range(4, 9):
+        stepped, state = model.step(x[:, k], gaps[:, k], state, **extra)
+    assert_close(answer, stepped, IDENTITY)
+    assert_close(answer, model(x, gaps, **extra), IDENTITY)
+    assert_close(read.weight + read.total.sum(-1), state.weight + state.total.sum(-1), IDENTITY)
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@torch.no_grad()
+def test_a_classifiers_peek_starts_at_the_present_and_moves_with_time(pool: str) -> None:
+    model = classifier(pool=pool)
+    state = model.init_state(2)
+    for _ in range(5):
+        answer, state = model.step(torch.randn(2, 2).double(), torch.rand(2).double(), state)
+    assert_close(model.peek(state, torch.zeros(2).double()), answer, IDENTITY)
+    later = model.peek(state, torch.full((2,), 3.0).double())
+    assert (later - answer).abs().max() > 1e-4
+    if pool == "last":
+        features = model.backbone.peek(state.backbone, torch.full((2,), 3.0).double())
+        assert_close(later, model.head(features), EXACT)
+    fresh = model.peek(model.init_state(2), torch.zeros(2).double())
+    assert torch.isfinite(fresh).all()

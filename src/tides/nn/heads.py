@@ -73,15 +73,47 @@ class SequenceHead(nn.Module):
     ) -> tuple[Tensor, PooledState]:
         """The answer for the prefix that ends with this observation; the running pool lives in the state."""
         features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
+        pooled, state = self._pool(features.unsqueeze(1), gap_t.unsqueeze(1), state._replace(backbone=backbone))
+        return self._answer(pooled, static), state
+
+    def read(
+        self,
+        x: Tensor,
+        gaps: Tensor,
+        state: PooledState,
+        *,
+        observed: Tensor | None = None,
+        static: Tensor | None = None,
+    ) -> tuple[Tensor, PooledState]:
+        """A piece (b, l, d) of every series at once: the answer and the state that `step` would end with."""
+        features, backbone = self.backbone(x, gaps, observed=observed, state=state.backbone)
+        pooled, state = self._pool(features, check_gaps(gaps, features), state._replace(backbone=backbone))
+        return self._answer(pooled, static), state
+
+    def peek(self, state: PooledState, gap: Tensor, *, static: Tensor | None = None) -> Tensor:
+        """The answer at `gap` (b,) after the last observation if nothing else is observed; the state is not changed.
+
+        The newest observation counts with its features of that later time (`time`: the time passed counts as well).
+        """
+        later = self.backbone.peek(state.backbone, gap).double()
         if self.config.pool == "last":
-            return self._answer(features, static), state._replace(backbone=backbone)
-        weight = gap_t.double() if self.config.pool == "time" else torch.ones_like(gap_t, dtype=torch.float64)
-        total = state.total + features.double() * weight.unsqueeze(-1)
-        state = PooledState(backbone, total, state.weight + weight)
-        mean = torch.where(
-            (state.weight > 0).unsqueeze(-1), total / state.weight.clamp_min(1e-300).unsqueeze(-1), features.double()
-        )
-        return self._answer(mean.to(features.dtype), static), state
+            return self._answer(later.to(state.backbone.held.dtype), static)
+        if self.config.pool == "time":
+            total, weight = state.total + later * gap.double().unsqueeze(-1), state.weight + gap.double()
+        else:
+            newest = self.backbone.peek(state.backbone, torch.zeros_like(gap)).double()
+            total, weight = state.total - newest + later, state.weight
+        return self._answer(_divide(total, weight, later).to(state.backbone.held.dtype), static)
+
+    def _pool(self, features: Tensor, gaps: Tensor, state: PooledState) -> tuple[Tensor, PooledState]:
+        """Pooled features (b, h) after more steps (b, l, h), with the running sums."""
+        newest = features[:, -1]
+        if self.config.pool == "last":
+            return newest, state
+        weight = gaps.double() if self.config.pool == "time" else torch.ones_like(gaps, dtype=torch.float64)
+        total = state.total + (features.double() * weight.unsqueeze(-1)).sum(1)
+        state = PooledState(state.backbone, total, state.weight + weight.sum(1))
+        return _divide(total, state.weight, newest.double()).to(features.dtype), state
 
     def init_state(self, batch: int) -> PooledState:
         backbone = self.backbone.init_state(batch)
@@ -168,6 +200,12 @@ class SequenceRegressor(SequenceHead):
 
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
         return super()._answer(pooled, static) * self.output_scale + self.output_shift
+
+
+def _divide(total: Tensor, weight: Tensor, otherwise: Tensor) -> Tensor:
+    """Weighted means (b, h); rows without weight take what stands in `otherwise`."""
+    positive = (weight > 0).unsqueeze(-1)
+    return torch.where(positive, total / weight.clamp_min(1e-300).unsqueeze(-1), otherwise)
 
 
 def _take_last(features: Tensor, valid: Tensor | None) -> Tensor:
