@@ -13,10 +13,22 @@ from tides import baselines
 CHANNELS, CLASSES = 3, 4
 _CLASSIFIER = {"input_size": CHANNELS, "classes": CLASSES, "mask_channels": True}
 _STACK = {**_CLASSIFIER, "hidden_size": 8, "depth": 2, "dropout": 0.0}
-_FORECASTER = {"input_size": CHANNELS, "channels": CHANNELS}
+_FORECASTER = {"input_size": CHANNELS}
 
 SMALL: dict[str, dict[str, Any]] = {
     "lru": {**_STACK, "state_size": 6, "time_channel": "gap", "steps": "physical"},
+    "s5": {**_STACK, "state_size": 8, "groups": 2, "time_channel": "index", "steps": "physical"},
+    "s6": {**_STACK, "state_size": 3, "time_channel": "gap"},
+    "mamba": {**_STACK, "state_size": 3, "conv": 3, "time_channel": "elapsed", "steps": "physical"},
+    "linoss-im": {**_STACK, "state_size": 5, "time_channel": "gap", "steps": "physical"},
+    "linoss-imex": {**_STACK, "state_size": 5, "time_channel": "gap"},
+    "d-linoss": {**_STACK, "state_size": 5, "time_channel": "elapsed", "steps": "physical"},
+    "zero": _FORECASTER,
+    "last-value": _FORECASTER,
+    "observed-mean": _FORECASTER,
+    "imts-mixer": {**_FORECASTER, "hidden_size": 8, "output_size": 6, "kernel_size": 5, "depth": 2},
+    "grafiti": {**_FORECASTER, "hidden_size": 8, "depth": 2},
+    "grafiti-c": {**_FORECASTER, "hidden_size": 8, "depth": 2},
 }
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     `read_metadata`. A folder that is replaced is never half new: each file is written aside and renamed.
     """
     name, describe = _format(model)
-    dtype = next(model.parameters()).dtype
+    # The first buffer speaks for a predictor without parameters.
+    dtype = next(chain(model.parameters(), model.buffers())).dtype
     config = {
         "format": FORMAT,
         "tides_version": tides.__version__,

@@ -41,8 +41,21 @@ class Entry:
 
 _CLASSIFIERS = {
     "lru": Entry("classification", "lru", "LRU", "LRUConfig"),
+    "s5": Entry("classification", "s5", "S5", "S5Config"),
+    "s6": Entry("classification", "s6", "S6", "S6Config"),
+    "mamba": Entry("classification", "mamba", "Mamba", "MambaConfig"),
+    "linoss-im": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "im"}),
+    "linoss-imex": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "imex"}),
+    "d-linoss": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "damped"}),
 }
-_FORECASTERS: dict[str, Entry] = {}
+_FORECASTERS = {
+    "zero": Entry("forecasting", "trivial", "ZeroForecast", "ForecastConfig"),
+    "last-value": Entry("forecasting", "trivial", "LastValueForecast", "ForecastConfig"),
+    "observed-mean": Entry("forecasting", "trivial", "ObservedMeanForecast", "ForecastConfig"),
+    "imts-mixer": Entry("forecasting", "imts_mixer", "IMTSMixer", "IMTSMixerConfig"),
+    "grafiti": Entry("forecasting", "grafiti", "GraFITi", "GraFITiConfig"),
+    "grafiti-c": Entry("forecasting", "grafiti", "GraFITiC", "GraFITiConfig"),
+}
 _ENTRIES = _CLASSIFIERS | _FORECASTERS
 
 

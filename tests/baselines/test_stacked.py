@@ -1,0 +1,45 @@
+"""Forecasters that say they are stackable give side by side what each gives alone, gradients included."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from tests.baselines.small import draw, make
+from tides import baselines
+
+STACKABLE = [
+    name
+    for name in baselines.names("forecasting")
+    if baselines.entry(name).model_class().stackable and baselines.entry(name).model_class().trainable
+]
+
+
+@pytest.mark.parametrize("name", STACKABLE)
+def test_models_side_by_side(name: str) -> None:
+    """Every model has its own weights and its own batch, as the folds of an experiment have."""
+    models = [make(name).eval() for _ in range(2)]
+    with torch.no_grad():
+        for parameter in models[1].parameters():
+            parameter.mul_(1.1).add_(0.01)
+    batches = [draw(seed) for seed in range(2)]
+    together = [torch.stack(parts) for parts in zip(*batches, strict=True)]
+    values, times, _, observed, valid, query_times, query_valid = together
+    parameters, buffers = stack_module_state(models)
+
+    def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
+        values, times, observed, query_times, valid, query_valid = batch
+        marks = {"valid": valid, "query_valid": query_valid}
+        output = functional_call(models[0], (parameters, buffers), (values, times, observed, query_times), marks)
+        return output.square().sum(), output
+
+    batch = (values, times, observed, query_times, valid, query_valid)
+    found, outputs = vmap(grad(loss, has_aux=True), randomness="different")(parameters, buffers, *batch)
+    for i, (model, own) in enumerate(zip(models, batches, strict=True)):
+        marks = {"valid": own.valid, "query_valid": own.query_valid}
+        output = model(own.values, own.times, own.observed, own.query_times, **marks)
+        torch.testing.assert_close(outputs[i], output, rtol=1e-8, atol=1e-10)
+        output.square().sum().backward()
+        for key, parameter in model.named_parameters():
+            wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            torch.testing.assert_close(found[key][i], wanted, rtol=1e-6, atol=1e-8, msg=key)
