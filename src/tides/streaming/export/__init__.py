@@ -1,0 +1,6 @@
+"""Models for other places: C99 sources, ONNX and `torch.export` graphs, int8 weights."""
+
+from tides.streaming.export.c_source import CExport, export_c
+from tides.streaming.export.quantise import quantised
+
+__all__ = ["CExport", "export_c", "quantised"]

@@ -1,0 +1,226 @@
+"""`export_c`: a causal model as C99 sources, with weights as constants, a state of fixed size and no allocation."""
+
+import math
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tides.artefacts.release import StepwiseForecaster
+from tides.atomic import atomic_write
+from tides.errors import ConfigError
+from tides.functional.heads import StepHead
+from tides.functional.mixes import DiagonalMix, LowRankMix, StaticMix
+from tides.functional.tail import TailWeights
+from tides.kernels.stepping import StepModel
+from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.nn.compiled_step import describe_model
+from tides.streaming.export.c_weights import code_size, write_weights
+
+_KINDS = ("FEATURES", "EVERY_STEP", "POOLED", "READOUT", "QUERY_STEPS")
+_CHOICES = {
+    "REPARAM": ("STANDARD", "EXP", "STABLE", "SOFTPLUS"),
+    "NORM": ("BATCH", "LAYER", "RMS"),
+    "MIX": ("STATIC", "LOW_RANK", "FULL", "DIAG"),
+    "POOL": ("MEAN", "TIME"),
+}
+_DISCRETISATIONS = ("ZOH", "BILINEAR", "DIRAC")
+
+
+class CExport(NamedTuple):
+    """Where the sources are, and what they will occupy: constants in flash, one state per stream in memory."""
+
+    folder: Path
+    weight_bytes: int
+    state_bytes: int
+
+
+class _Plan(NamedTuple):
+    model: StepModel
+    backbone: Backbone
+    kind: str
+    pool: str
+
+
+def export_c(
+    model: nn.Module, folder: str | Path, *, tick: float = 1e-3, int8: bool = False, unit: str = "time unit"
+) -> CExport:
+    """Write `tides_model.h`, `tides_weights.h`, `tides_step.c` and `example.c` to `folder`.
+
+    Timestamps are int64 ticks of `tick` time units (the unit of the gaps the model was trained with; `unit` names it
+    in the header). The code computes in the model's own precision. With `int8` matrices are stored as bytes.
+    """
+    if not tick > 0 or not math.isfinite(tick):
+        raise ConfigError(f"tick: found {tick!r}, wanted a number of time units > 0")
+    plan = _plan(model)
+    double = plan.backbone.calibration.shift.dtype == torch.float64
+    weights = write_weights(plan.model, double=double, int8=int8)
+    members, state_bytes = _state(plan, double)
+    guard = "/* Constants of the model; included by tides_step.c alone. */\n\n"
+    texts = {
+        "tides_model.h": _header(plan, members, double=double, int8=int8, tick=tick, unit=unit),
+        "tides_weights.h": guard + "\n".join(weights.lines) + "\n",
+    }
+    sources = files("tides.streaming.export") / "c"
+    texts |= {name: (sources / name).read_text(encoding="utf-8") for name in ("tides_step.c", "example.c")}
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        with atomic_write(folder / name) as file:
+            file.write(text.encode())
+    return CExport(folder, weights.bytes, state_bytes)
+
+
+def _plan(model: nn.Module) -> _Plan:
+    """What to export and which kind of answers it gives; a model that cannot be exported says why."""
+    known = (Backbone, SequenceClassifier, SequenceRegressor, Forecaster, StepwiseForecaster)
+    # Exactly these classes: a child of one may answer in another way than the sources do.
+    if type(model) not in known:
+        names = ", ".join(kind.__name__ for kind in known)
+        raise ConfigError(f"model: found {type(model).__name__}, wanted one of {names}")
+    if model.training:
+        raise ConfigError("model: found training mode, wanted model.eval(): a stream has no batch statistics")
+    if isinstance(model, Backbone):
+        model.require_causal("be exported as a step")
+        return _Plan(describe_model(model), model, "FEATURES", "MEAN")
+    assert isinstance(model, SequenceClassifier | SequenceRegressor | Forecaster | StepwiseForecaster)
+    model.backbone.require_causal("be exported as a step")
+    if isinstance(model, SequenceClassifier | SequenceRegressor):
+        if model.static_size:
+            raise ConfigError(
+                "static_size: static covariates have no place in a stream of observations; "
+                "give them to the model as channels that never change"
+            )
+        pool = model.config.pool
+        kind = "EVERY_STEP" if pool == "last" else "POOLED"
+        return _Plan(describe_model(model), model.backbone, kind, "TIME" if pool == "time" else "MEAN")
+    weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
+    kind = "EVERY_STEP"
+    if isinstance(model, Forecaster):
+        scale, shift = model.output_scale.double(), model.output_shift.double()
+        weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
+        kind = "READOUT" if model.query_mode == "readout" else "QUERY_STEPS"
+    return _Plan(describe_model(model.backbone)._replace(head=(weight, bias)), model.backbone, kind, "MEAN")
+
+
+def _state(plan: _Plan, double: bool) -> tuple[list[str], int]:
+    """Members of the state struct and their size, rounded up to whole words of eight bytes."""
+    hidden, modes = plan.model.encoder_out[0].shape[0], plan.model.blocks[0].ssm.frequency.bias.shape[-1]
+    planes = 6 if plan.model.spec.hold == "following" else 2
+    numbers = len(plan.model.blocks) * planes * modes
+    members = ["int64_t last;", "int started;", f"tides_real layers[TIDES_DEPTH][{planes} * TIDES_MODES];"]
+    total = 12
+    if plan.kind == "READOUT":
+        members.append("tides_real held[TIDES_HIDDEN];")
+        numbers += hidden
+    if plan.kind == "POOLED":
+        # In double, so that long streams do not drift.
+        members += ["double sums[TIDES_HIDDEN];", "double weight;"]
+        total += 8 * (hidden + 1)
+    total += numbers * (8 if double else 4)
+    return members, -(-total // 8) * 8
+
+
+def _header(plan: _Plan, members: list[str], *, double: bool, int8: bool, tick: float, unit: str) -> str:
+    model, config, calibration = plan.model, plan.backbone.config, plan.backbone.calibration
+    ssm = model.blocks[0].ssm
+    inner = ssm.skip.new_zeros(0) if not isinstance(model.blocks[0].tail, TailWeights) else model.blocks[0].tail.value
+    hidden, inputs = model.encoder_out[0].shape
+    widest = max(hidden, inputs, inner.shape[0])
+    normed = isinstance(ssm.drive, LowRankMix) and ssm.drive.norm is not None
+    sizes = {
+        "CHANNELS": config.input_size,
+        "OUTPUTS": hidden if model.head is None else model.head[0].shape[0],
+        "INPUTS": inputs,
+        "HIDDEN": hidden,
+        "MODES": ssm.frequency.bias.shape[-1],
+        "DEPTH": len(model.blocks),
+        "CODE": code_size(ssm.drive),
+        "INNER": inner.shape[0],
+        "WIDEST": widest,
+        "ENCODER_DEPTH": len(model.encoder),
+        "DECAY_DEPTH": max(len(ssm.decay.blocks), len(ssm.frequency.blocks)),
+        "DOUBLE": int(double),
+        "INT8": int(int8),
+        "MASKED": int(model.masked),
+        "ALL_OBSERVED": int(config.mask_channels == "auto"),
+        "QUERY_FLAG": int(plan.backbone.query_channel),
+        "GAP_CHANNEL": int(model.gap_channel),
+        "STEP_HEAD": int(isinstance(ssm.step, StepHead)),
+        "FOLLOWING": int(model.spec.hold == "following"),
+        "COLUMN_NORM": int(normed),
+        "CLIPPED": int(model.spec.clip is not None),
+        "FIRST_FROM_ZERO": int(calibration.first_policy == "start"),
+    }
+    numbers = {
+        "CLIP": model.spec.clip or 0.0,
+        "EPS": model.spec.eps,
+        "NORM_EPS": model.norm_eps,
+        "OUTPUT_FACTOR": 2.0 if model.spec.conjugate else 1.0,
+        "TIME_SCALE": model.time_scale,
+        "FIRST_GAP": calibration.first_gap.item(),
+    }
+    lines = [f"#define TIDES_{key} {value}" for key, value in sizes.items()]
+    lines += [f"#define TIDES_{key} {float(value)!r}" for key, value in numbers.items()]
+    mix = {StaticMix: "STATIC", DiagonalMix: "DIAG"}.get(type(ssm.drive))
+    mix = mix or ("FULL" if isinstance(ssm.drive, LowRankMix) and ssm.drive.down is None else "LOW_RANK")
+    chosen = {"REPARAM": model.spec.reparam, "NORM": model.norm, "MIX": mix, "POOL": plan.pool}
+    for group, names in _CHOICES.items():
+        lines += [f"#define TIDES_{group}_{name} {k}" for k, name in enumerate(names)]
+        lines.append(f"#define TIDES_{group} TIDES_{group}_{chosen[group].upper()}")
+    lines += [f"#define TIDES_{name} {k}" for k, name in enumerate(_DISCRETISATIONS)]
+    lines.append(f"#define TIDES_DISCRETISATION TIDES_{model.spec.discretisation.upper()}")
+    lines += [f"#define TIDES_{name} {k}" for k, name in enumerate(_KINDS)]
+    lines.append(f"#define TIDES_KIND TIDES_{plan.kind}")
+    peek = _PEEK if plan.kind in ("READOUT", "QUERY_STEPS") else ""
+    return _HEADER.format(
+        tick=repr(float(tick)),
+        unit=re.sub(r"[^\w ./%·-]", "", unit),
+        constants="\n".join(lines),
+        real="double" if double else "float",
+        weight="int8_t" if int8 else "tides_real",
+        members="\n    ".join(members),
+        peek=peek,
+    )
+
+
+_HEADER = """\
+/* A TIDES model as one function per observation. Written by `tides export`; the weights are in tides_weights.h. */
+
+#ifndef TIDES_MODEL_H
+#define TIDES_MODEL_H
+
+#include <stdint.h>
+
+/* Timestamps are ticks: one tick is {tick} {unit}. */
+#define TIDES_TICK {tick}
+{constants}
+
+typedef {real} tides_real;
+typedef {weight} tides_weight;
+
+/* Everything that is kept from one observation to the next. One per stream. */
+typedef struct {{
+    {members}
+}} tides_state;
+
+/* What a call answers; unless it is TIDES_OK, the state is as it was. */
+enum {{ TIDES_OK, TIDES_TIME_GOES_BACK, TIDES_VALUE_NOT_FINITE, TIDES_VALUE_MISSING }};
+
+/* Nothing has been observed yet. */
+void tides_init(tides_state *state);
+
+/* One observation x[TIDES_CHANNELS] at time t. observed[d] = 0 marks a missing value; NULL: all are there.
+ * out[TIDES_OUTPUTS] is the answer for everything observed so far. */
+int tides_step(tides_state *state, int64_t t, const tides_real *x, const unsigned char *observed, tides_real *out);
+{peek}
+#endif
+"""
+
+_PEEK = """
+/* The answer at a time t after the last observation; the state does not change. In tides_step, `out` may be NULL. */
+int tides_peek(const tides_state *state, int64_t t, tides_real *out);
+"""

@@ -1,0 +1,233 @@
+"""Exported C compiles without a warning and answers as the model does, over long irregular streams."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.streaming.export.models import SMALL, VARIANTS, make
+from tides.errors import ConfigError, NotStreamable
+from tides.nn import SequenceClassifier, TIDESConfig
+from tides.streaming.export import export_c, quantised
+
+needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile the exported sources")
+FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O0"]
+TICK = 0.01
+PROBE = """
+#include "tides_model.h"
+#include <stdio.h>
+int main(void) { printf("%d", (int)sizeof(tides_state)); return 0; }
+"""
+
+
+def build(model: Any, folder: Path, **options: Any) -> Path:
+    export_c(model, folder, tick=TICK, **options)
+    program = folder / "example"
+    sources = [str(folder / name) for name in ("tides_step.c", "example.c")]
+    subprocess.run(["gcc", *FLAGS, *sources, "-o", str(program), "-lm"], check=True, capture_output=True, text=True)
+    return program
+
+
+def run(program: Path, lines: list[str]) -> Tensor:
+    done = subprocess.run([program], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+    rows = [[float(x) for x in line.split(",")[1:]] for line in done.stdout.splitlines()]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def stream(steps: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Ticks with gaps from none to thousands, and values."""
+    generator = torch.Generator().manual_seed(seed)
+    gaps = (10 ** (3.5 * torch.rand(steps, generator=generator)) - 1).long()
+    return gaps.cumsum(0), torch.randn(steps, 2, generator=generator, dtype=torch.float64)
+
+
+def as_lines(ticks: Tensor, x: Tensor, observed: Tensor | None = None) -> list[str]:
+    seen = torch.ones_like(x, dtype=torch.bool) if observed is None else observed
+    return [
+        ",".join([str(t), *(f"{v:.17g}" if s else "" for v, s in zip(row, mask, strict=True))])
+        for t, row, mask in zip(ticks.tolist(), x.tolist(), seen.tolist(), strict=True)
+    ]
+
+
+@torch.no_grad()
+def answers(model: Any, ticks: Tensor, x: Tensor, observed: Tensor | None = None) -> Tensor:
+    """The model's own steps."""
+    backbone = getattr(model, "backbone", model)
+    gaps = backbone.calibration.gaps(ticks.double()[None] * TICK)[0]
+    state, found = model.init_state(1), []
+    x = x.to(backbone.calibration.shift.dtype)
+    for k in range(len(ticks)):
+        seen = None if observed is None else observed[k : k + 1]
+        answer, state = model.step(x[k : k + 1], gaps[k : k + 1], state, observed=seen)
+        found.append(answer.reshape(-1).double())
+    return torch.stack(found)
+
+
+def assert_near(found: Tensor, wanted: Tensor, tolerance: float) -> None:
+    assert found.shape == wanted.shape
+    error = float((found - wanted).abs().max() / wanted.abs().max())
+    assert error < tolerance, f"differs by {error:.1e}"
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_equals_the_models_step(options: dict[str, Any], tmp_path: Path) -> None:
+    model = make("backbone", **options)
+    ticks, x = stream(60)
+    assert_near(run(build(model, tmp_path), as_lines(ticks, x)), answers(model, ticks, x), 1e-10)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {"pool": pool}) for kind in ("classifier", "regressor") for pool in ("mean", "last", "time")),
+        ("steps", {}),
+        ("steps", {"query_flag": False}),
+        ("readout", {}),
+    ],
+)
+def test_every_kind_of_model(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = make(kind, **options)
+    ticks, x = stream(60)
+    assert_near(run(build(model, tmp_path), as_lines(ticks, x)), answers(model, ticks, x), 1e-10)
+
+
+@needs_compiler
+def test_thousands_of_steps_in_single_precision(tmp_path: Path) -> None:
+    """The float32 sources against one forward pass of the same weights in float64."""
+    model = make("backbone", torch.float32, hidden_size=16, state_size=8)
+    ticks, x = stream(5000)
+    x = x.float().double()
+    found = run(build(model, tmp_path), as_lines(ticks, x))
+    model = model.double()
+    with torch.no_grad():
+        wanted, _ = model(x[None], model.calibration.gaps(ticks.double()[None] * TICK))
+    assert_near(found, wanted[0], 3e-5)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("kind", ["classifier", "steps", "readout"])
+def test_thousands_of_steps_of_every_variant(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    if kind == "readout" and (options.get("hold") == "preceding" or options.get("compat")):
+        pytest.skip("reading out needs hold='following'")
+    model = make(kind, torch.float32, **options)
+    ticks, x = stream(2000)
+    x = x.float().double()
+    found = run(build(model, tmp_path), as_lines(ticks, x))
+    assert_near(found, answers(model.double(), ticks, x), 1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", [{}, {"rank": "diag"}, {"variant": "s5"}, {"variant": "mamba-s"}], ids=str)
+def test_bytes_are_the_rounded_model(options: dict[str, Any], tmp_path: Path) -> None:
+    model = make("regressor", **options)
+    ticks, x = stream(60)
+    found = run(build(model, tmp_path, int8=True), as_lines(ticks, x))
+    assert_near(found, answers(quantised(model), ticks, x), 1e-10)
+    with pytest.raises(AssertionError, match="differs"):
+        assert_near(found, answers(model, ticks, x), 1e-6)
+
+
+@needs_compiler
+def test_missing_values(tmp_path: Path) -> None:
+    model = make("classifier", mask_channels=True)
+    ticks, x = stream(60)
+    observed = torch.rand(60, 2) < 0.6
+    program = build(model, tmp_path)
+    assert_near(run(program, as_lines(ticks, x, observed)), answers(model, ticks, x, observed), 1e-10)
+    assert_near(run(program, [" 5\tNA nan"]), run(program, ["5,,"]), 1e-15)
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", [{}, {"discretisation": "dirac"}, {"variant": "mamba-s"}], ids=str)
+@pytest.mark.parametrize("kind", ["readout", "steps"])
+def test_questions_change_nothing(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = make(kind, **options)
+    ticks, x = stream(20)
+    offsets = [0, 7, 1000]
+    lines = [*as_lines(ticks, x), *(f"? {int(ticks[-1]) + offset}" for offset in offsets)]
+    found = run(build(model, tmp_path), lines)
+    gaps = model.backbone.calibration.gaps(ticks.double()[None] * TICK)[0]
+    state = model.init_state(1)
+    with torch.no_grad():
+        for k in range(20):
+            _, state = model.step(x[k : k + 1], gaps[k : k + 1], state)
+        wanted = torch.cat([model.peek(state, torch.tensor([[offset * TICK]]).double())[0] for offset in offsets])
+    assert_near(found[-3:], wanted, 1e-10)
+
+
+@needs_compiler
+def test_a_question_before_the_first_observation(tmp_path: Path) -> None:
+    model = make("readout")
+    with torch.no_grad():
+        wanted = model.peek(model.init_state(1), torch.zeros(1, 1).double())[0]
+    assert_near(run(build(model, tmp_path), ["? 500"]), wanted, 1e-10)
+
+
+@needs_compiler
+@pytest.mark.parametrize("policy", ["start", 2.5])
+def test_the_first_gap(policy: Any, tmp_path: Path) -> None:
+    model = make("backbone", hold="preceding", first_gap=policy)
+    ticks, x = stream(5)
+    assert_near(run(build(model, tmp_path), as_lines(ticks + 40, x)), answers(model, ticks + 40, x), 1e-10)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["5,1,1", "4,1,1"], "line 2: time goes back"),
+        (["5,1,inf"], "line 1: a value is not finite"),
+        (["5,1,"], "line 1: a value is missing"),
+        (["5,1,2,3"], "line 1: found more values"),
+        (["5,x,2"], "line 1: wanted a number"),
+        (["x,1,2"], "line 1: wanted a time"),
+        (["? 5"], "line 1: this model answers observations only"),
+    ],
+)
+def test_bad_lines_are_named(lines: list[str], problem: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "bad_lines"
+    program = folder / "example" if (folder / "example").exists() else build(make("backbone"), folder)
+    done = subprocess.run([program], input="\n".join(lines), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert problem in done.stderr
+
+
+@needs_compiler
+def test_no_allocation_and_the_announced_sizes(tmp_path: Path) -> None:
+    for kind in ("classifier", "readout"):
+        sizes = export_c(make(kind, torch.float32), tmp_path / kind)
+        probe = tmp_path / kind / "probe.c"
+        probe.write_text(PROBE)
+        subprocess.run(["gcc", *FLAGS, str(probe), "-o", str(tmp_path / "probe")], check=True)
+        assert int(subprocess.run([tmp_path / "probe"], capture_output=True, check=True).stdout) == sizes.state_bytes
+        text = (tmp_path / kind / "tides_step.c").read_text()
+        assert not any(word in text for word in ("malloc", "calloc", "free(", "complex.h"))
+
+
+def test_bytes_are_a_quarter(tmp_path: Path) -> None:
+    model = make("classifier", torch.float32, hidden_size=32, state_size=16, rank=8)
+    whole, small = (export_c(model, tmp_path / str(flag), int8=flag).weight_bytes for flag in (False, True))
+    assert 0.25 < small / whole < 0.32
+
+
+def test_what_cannot_be_exported_says_why(tmp_path: Path) -> None:
+    config = TIDESConfig(**SMALL)
+    with pytest.raises(NotStreamable, match="bidirectional"):
+        export_c(make("backbone", bidirectional=True), tmp_path)
+    with pytest.raises(ConfigError, match="training mode"):
+        export_c(make("backbone").train(), tmp_path)
+    with pytest.raises(ConfigError, match="static"):
+        export_c(SequenceClassifier(config, 2, static_size=1).eval(), tmp_path)
+    with pytest.raises(ConfigError, match="Linear"):
+        export_c(torch.nn.Linear(1, 1), tmp_path)
+    with pytest.raises(ConfigError, match="tick"):
+        export_c(make("backbone"), tmp_path, tick=0.0)
+    assert list(tmp_path.iterdir()) == []
