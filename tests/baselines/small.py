@@ -29,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "imts-mixer": {**_FORECASTER, "hidden_size": 8, "output_size": 6, "kernel_size": 5, "depth": 2},
     "grafiti": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "grafiti-c": {**_FORECASTER, "hidden_size": 8, "depth": 2},
+    "linodenet": {**_FORECASTER, "hidden_size": 5, "latent_size": 6, "depth": 2},
 }
 
 

@@ -55,6 +55,7 @@ _FORECASTERS = {
     "imts-mixer": Entry("forecasting", "imts_mixer", "IMTSMixer", "IMTSMixerConfig"),
     "grafiti": Entry("forecasting", "grafiti", "GraFITi", "GraFITiConfig"),
     "grafiti-c": Entry("forecasting", "grafiti", "GraFITiC", "GraFITiConfig"),
+    "linodenet": Entry("forecasting", "linodenet", "LinODEnet", "LinODEnetConfig"),
 }
 _ENTRIES = _CLASSIFIERS | _FORECASTERS
 
