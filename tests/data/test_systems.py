@@ -80,3 +80,11 @@ def test_refusals() -> None:
         systems.forecasting(n=1, missing=1.0)
     with pytest.raises(DataError, match="n=0"):
         systems.simulate("calcium", 0)
+
+
+def test_regular_series_share_one_clock() -> None:
+    data = systems.classification(n=6, points=16, missing=0.0, regular=True)
+    assert data.lengths.tolist() == [16] * 6
+    for one in data:
+        np.testing.assert_array_equal(one.times, np.linspace(0.0, SYSTEMS["calcium"].span, 16))
+        assert one.observed.all()

@@ -85,11 +85,13 @@ def classification(
     points: int = 60,
     missing: float = 0.5,
     noise: float = 0.05,
+    regular: bool = False,
 ) -> IrregularDataset:
     """In which regime is the cell? Labels are balanced; firing slow and fast differs in timing, not in shape.
 
     Lengths vary between half of `points` and all of them, times are random, each entry is hidden with probability
-    `missing`, observations are blurred by `noise` standard deviations of their channel.
+    `missing`, observations are blurred by `noise` standard deviations of their channel. With `regular` every series
+    has `points` equally spaced times.
     """
     system = _system(name)
     _check_share(missing, points)
@@ -101,8 +103,11 @@ def classification(
     deviation = states.std(axis=(0, 1))
     series = []
     for i in range(n):
-        count = int(generator.integers(max(1, points // 2), points + 1))
-        times = np.sort(generator.uniform(0.0, system.span, count))
+        if regular:
+            times = np.linspace(0.0, system.span, points)
+        else:
+            count = int(generator.integers(max(1, points // 2), points + 1))
+            times = np.sort(generator.uniform(0.0, system.span, count))
         values = _sample(grid, states[i], times)
         values += noise * deviation * generator.standard_normal(values.shape)
         observed = _partly(generator, values.shape, missing)

@@ -2,6 +2,7 @@
 
 import math
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ RFORMER_SEEDS = (42, 43, 44, 45, 46)
 PROTOCOL_SEEDS = {"walker": WALKER_SEEDS, "rformer": RFORMER_SEEDS}
 
 _Rows = NDArray[np.int64]
+_ORDERS: WeakKeyDictionary[UEADataset, NDArray[np.int64]] = WeakKeyDictionary()
 
 
 def uea_split(
@@ -34,26 +36,46 @@ def uea_split(
     `scaling="zscore"` uses the training cases' mean and standard deviation per channel, "raw" leaves the archive's
     values. `allow_partial` accepts a file that lacks some training cases; validation and test are never cut.
     """
-    if not isinstance(dataset, UEADataset):
-        raise DataError(f"uea_split wants what load_uea returns; found {type(dataset).__name__}")
     if scaling not in ("zscore", "raw"):
         raise ConfigError(f"scaling={scaling!r}; wanted 'zscore' or 'raw'")
-    match protocol:
-        case "walker":
-            parts = _walker_rows(dataset, seed, allow_partial)
-        case "rformer":
-            if dataset.missing:
-                raise DataError(f"{dataset.name}: the rformer protocol needs every case; missing: {dataset.missing}")
-            parts = _rformer_rows(np.sort(sorted_unique_rows(dataset)), seed)
-        case _:
-            raise ConfigError(f"protocol={protocol!r}; wanted 'walker' or 'rformer'")
+    parts = uea_rows(dataset, protocol, seed, allow_partial=allow_partial)
     center, scale = _statistics(dataset, parts[0]) if scaling == "zscore" else (np.zeros(1), np.ones(1))
     train, val, test = (_take(dataset, rows, center, scale) for rows in parts)
     return train, val, test
 
 
+def uea_rows(
+    dataset: UEADataset,
+    protocol: Literal["walker", "rformer"] = "walker",
+    seed: int = 2345,
+    *,
+    allow_partial: bool = False,
+) -> tuple[_Rows, _Rows, _Rows]:
+    """The rows of `dataset` that `uea_split` deals to training, validation and test."""
+    if not isinstance(dataset, UEADataset):
+        raise DataError(f"uea_split wants what load_uea returns; found {type(dataset).__name__}")
+    match protocol:
+        case "walker":
+            return _walker_rows(dataset, seed, allow_partial)
+        case "rformer":
+            if dataset.missing:
+                raise DataError(f"{dataset.name}: the rformer protocol needs every case; missing: {dataset.missing}")
+            return _rformer_rows(np.sort(sorted_unique_rows(dataset)), seed)
+        case _:
+            raise ConfigError(f"protocol={protocol!r}; wanted 'walker' or 'rformer'")
+
+
 def sorted_unique_rows(dataset: UEADataset) -> _Rows:
-    """Rows in the order of `numpy.unique(values, axis=0)` over (cases, length, channels); of equal cases the first."""
+    """Rows in the order of `numpy.unique(values, axis=0)` over (cases, length, channels); of equal cases the first.
+
+    Found once per data set, because every seed of both protocols starts from it.
+    """
+    if dataset not in _ORDERS:
+        _ORDERS[dataset] = _sort_unique(dataset)
+    return _ORDERS[dataset]
+
+
+def _sort_unique(dataset: UEADataset) -> _Rows:
     lengths = np.unique(dataset.lengths)
     if len(lengths) != 1:
         raise DataError(f"{dataset.name}: both protocols need series of one length; found {lengths.tolist()}")

@@ -2,4 +2,5 @@
 
 EXPERIMENTS = {
     "fading-flash": "tides.experiments.fading_flash",
+    "uea": "tides.experiments.uea",
 }

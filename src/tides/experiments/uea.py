@@ -1,0 +1,213 @@
+"""UEA classification (paper, table 1): the six published configurations under two protocols of splitting.
+
+One cell per data set, protocol, model and seed; all seeds of a group are trained side by side. Training stops on the
+validation loss, and the test cases are looked at once, with the weights of the best epoch.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from tides.errors import ConfigError
+from tides.experiments import uea_series
+from tides.experiments.config import build
+from tides.experiments.runner import Cell, Context
+from tides.experiments.uea_series import SplitRows
+from tides.nn import SequenceClassifier, TIDESConfig
+from tides.nn.config import Variant
+from tides.records import Record
+from tides.training import TrainConfig
+from tides.training.lanes import Finish, Member, ResidentSeries, class_logits, fit_side_by_side
+from tides.training.predictions import ClassPredictions, point_metrics
+
+NAME = "uea"
+# Of a configuration's fields, those that the model does not know.
+_NOT_ARCHITECTURE = ("dataset", "lr", "weight_decay", "batch_size", "epochs")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of the paper's table of configurations, in our names."""
+
+    dataset: str
+    lr: float
+    weight_decay: float
+    batch_size: int
+    epochs: int
+    hidden_size: int
+    state_size: int
+    groups: int
+    depth: int
+    encoder_depth: int
+    decay_depth: int
+    rank: int
+    reparam: str
+    discretisation: str
+    dropout: float
+    bidirectional: bool
+    clip: float
+    """Re λ ≤ −clip; 0 leaves it to the reparameterisation."""
+
+    def model(self, preset: str, variant: str, channels: int) -> TIDESConfig:
+        """The architecture for data with so many channels."""
+        fields = {name: value for name, value in asdict(self).items() if name not in _NOT_ARCHITECTURE}
+        fields["clip"] = self.clip or None
+        return TIDESConfig.preset(preset, input_size=channels, variant=variant, **fields)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What all data sets share."""
+
+    optimiser: Literal["adam", "adamw"]
+    schedule: Literal["constant", "cosine"]
+    monitor: Literal["loss", "accuracy"]
+    patience: int
+    epochs: int
+    """At most this many; a configuration's own number counts where it is smaller."""
+
+
+@dataclass(frozen=True)
+class UEAConfig:
+    """A resolved configuration file."""
+
+    preset: Literal["paper", "recommended"]
+    scaling: Literal["raw", "zscore"]
+    datasets: tuple[str, ...]
+    protocols: tuple[str, ...]
+    models: tuple[str, ...]
+    seeds: int
+    allow_partial: bool
+    """Accept files that lack training cases; the accuracy is then not comparable, and the record says so."""
+    train: Training
+    configuration: tuple[Configuration, ...]
+
+
+def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
+    """One cell per data set, protocol, model and seed."""
+    uea = build(UEAConfig, config)
+    if uea.seeds < 1:
+        raise ConfigError(f"seeds: found {uea.seeds}, wanted at least 1")
+    table = {row.dataset: row for row in uea.configuration}
+    found = []
+    for dataset in uea.datasets:
+        if dataset not in table:
+            raise ConfigError(f"datasets: found {dataset!r}, there are configurations for {', '.join(table)}")
+        row = table[dataset]
+        for protocol in uea.protocols:
+            for model in uea.models:
+                if model not in get_args(Variant):
+                    raise ConfigError(f"models: found {model!r}, wanted one of {', '.join(get_args(Variant))}")
+                shared = {
+                    "experiment": NAME,
+                    "quick": quick,
+                    "preset": uea.preset,
+                    "scaling": uea.scaling,
+                    "dataset": dataset,
+                    "protocol": protocol,
+                    "model": model,
+                    "allow_partial": uea.allow_partial,
+                    "configuration": asdict(row),
+                    "train": {**asdict(uea.train), "epochs": min(uea.train.epochs, row.epochs)},
+                }
+                name = f"{dataset}-{protocol}-{variant}-{model}"
+                for seed in uea_series.protocol_seeds(protocol, uea.seeds):
+                    found.append(Cell(NAME, f"{name}-seed{seed}", {**shared, "seed": seed}, quick, name))
+    return found
+
+
+def obstacle(cell: Cell) -> str | None:
+    """A data set that is not at hand, or not whole."""
+    config = cell.config
+    return uea_series.obstacle(
+        config["dataset"], config["protocol"], config["seed"], allow_partial=config["allow_partial"]
+    )
+
+
+def run(cell: Cell, context: Context) -> Record:
+    """One cell alone."""
+    return run_stack([cell], context)[0]
+
+
+def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
+    """All seeds of one group side by side."""
+    start = time.perf_counter()
+    shared = cells[0].config
+    row, settings = build(Configuration, shared["configuration"]), build(Training, shared["train"])
+    dataset = uea_series.load(shared["dataset"])
+    data = uea_series.resident(dataset, context.device)
+    classes = len(dataset.class_names or ())
+    architecture = row.model(shared["preset"], shared["model"], data.values.shape[-1])
+    members, tests = [], []
+    for cell in cells:
+        seed = cell.config["seed"]
+        rows = uea_series.split_rows(
+            dataset, shared["protocol"], seed, context.device, allow_partial=shared["allow_partial"]
+        )
+        model = make_model(architecture, classes, seed, data, rows, scaled=shared["scaling"] == "zscore")
+        members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
+        tests.append(data.rows(rows.test))
+    training = TrainConfig(
+        lr=row.lr,
+        weight_decay=row.weight_decay,
+        batch_size=row.batch_size,
+        epochs=settings.epochs,
+        optimiser=settings.optimiser,
+        schedule=settings.schedule,
+        monitor=settings.monitor,
+        patience=settings.patience,
+    )
+    finishes, _ = fit_side_by_side(members, training, progress=context.progress)
+    results = [
+        {
+            **outcome(finish),
+            "test": scores(class_logits(member.model, test), test.labels),
+            "parameters": cast(SequenceClassifier, member.model).count_parameters(),
+            "published_parameters": cast(SequenceClassifier, member.model).count_parameters(release_equivalent=True),
+            "missing": dataset.missing,
+            "device": device_name(context.device),
+        }
+        for member, finish, test in zip(members, finishes, tests, strict=True)
+    ]
+    seconds = (time.perf_counter() - start) / len(cells)
+    return [cell.record(result, seconds) for cell, result in zip(cells, results, strict=True)]
+
+
+def make_model(
+    architecture: TIDESConfig, classes: int, seed: int, data: ResidentSeries, rows: SplitRows, *, scaled: bool
+) -> SequenceClassifier:
+    """A seed's model with the scales of its training cases, on the data's device."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = SequenceClassifier(architecture, classes)
+    model = model.to(data.values.device)
+    moments = uea_series.channel_moments(data.values[rows.train]) if scaled else (None, None)
+    model.calibrate(data.times[:1].diff(dim=1), *moments)
+    return model
+
+
+def device_name(device: str) -> str:
+    """The device in words, for the record."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def outcome(finish: Finish) -> dict[str, Any]:
+    """How training went, for the record."""
+    return {
+        "stopped": finish.stopped,
+        "epochs": finish.epochs,
+        "best_epoch": finish.best_epoch,
+        "validation": {"loss": finish.best.get("val_loss"), "accuracy": finish.best.get("val_accuracy")},
+        "train_loss": finish.best.get("train_loss"),
+    }
+
+
+def scores(logits: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Metrics of the test cases, with the counts behind the accuracy."""
+    predictions = ClassPredictions(logits.double().softmax(-1).numpy(force=True), labels.numpy(force=True))
+    correct = int((logits.argmax(-1) == labels).sum())
+    return {**point_metrics(predictions), "correct": correct, "cases": len(labels)}
