@@ -53,7 +53,7 @@ def mix_in(u: Float[Tensor, "*b l h"], mix: Mix, eps: float = 1e-6) -> Complex[T
     if isinstance(mix, LowRankMix):
         code, factors = mix_code(u, mix), mix_factors(mix)
         if mix.norm is not None:
-            u = u * _inverse_rms(code, factors, eps).to(u.dtype)
+            u = u * inverse_rms(code, factors, eps).to(u.dtype)
         p, h, _, i = factors.shape
         partial = u @ factors.permute(1, 0, 2, 3).reshape(h, p * 2 * i)  # (*b, l, p·2·i)
         drive = torch.einsum("...pci,...i->...pc", partial.unflatten(-1, (p, 2, i)), code)
@@ -76,7 +76,7 @@ def mix_out(
         pairs = torch.view_as_real(s.conj().resolve_conj()).flatten(-2)  # (*b, l, p·2)
         partial = pairs @ factors.permute(0, 2, 1, 3).reshape(p * 2, h * i)
         y = torch.einsum("...hi,...i->...h", partial.unflatten(-1, (h, i)), code)
-        return y if mix.norm is None else y * _inverse_rms(code, factors, eps).to(y.dtype)
+        return y if mix.norm is None else y * inverse_rms(code, factors, eps).to(y.dtype)
     if isinstance(mix, DiagonalMix):
         s = s * _modulation(u, mix, eps)
     p, h, _ = mix.base.shape
@@ -97,7 +97,7 @@ def mix_factors(mix: LowRankMix) -> Tensor:
     return torch.cat([mix.up, mix.base.unsqueeze(-1)], dim=-1)
 
 
-def _inverse_rms(code: Tensor, factors: Tensor, eps: float) -> Tensor:
+def inverse_rms(code: Tensor, factors: Tensor, eps: float) -> Tensor:
     """1/√(mean_p |B_k[p, h]|² + eps) for every column h, in float64."""
     code, factors = code.double(), factors.double()
     gram = torch.einsum("phci,phcj->ihj", factors, factors) / factors.shape[0]
