@@ -23,12 +23,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "linoss-im": {**_STACK, "state_size": 5, "time_channel": "gap", "steps": "physical"},
     "linoss-imex": {**_STACK, "state_size": 5, "time_channel": "gap"},
     "d-linoss": {**_STACK, "state_size": 5, "time_channel": "elapsed", "steps": "physical"},
+    "transformer": {**_STACK, "heads": 2, "positions": "elapsed"},
+    "rformer": {**_CLASSIFIER, "windows": 4, "level": 3, "views": "both", "embedding": 2, "heads": 2, "dropout": 0.0},
     "zero": _FORECASTER,
     "last-value": _FORECASTER,
     "observed-mean": _FORECASTER,
     "imts-mixer": {**_FORECASTER, "hidden_size": 8, "output_size": 6, "kernel_size": 5, "depth": 2},
     "grafiti": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "grafiti-c": {**_FORECASTER, "hidden_size": 8, "depth": 2},
+    "cru": {**_FORECASTER, "latent_size": 6, "hidden_size": 7, "bases": 3, "bandwidth": 1},
     "linodenet": {**_FORECASTER, "hidden_size": 5, "latent_size": 6, "depth": 2},
 }
 

@@ -47,6 +47,8 @@ _CLASSIFIERS = {
     "linoss-im": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "im"}),
     "linoss-imex": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "imex"}),
     "d-linoss": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "damped"}),
+    "transformer": Entry("classification", "transformer", "Transformer", "TransformerConfig"),
+    "rformer": Entry("classification", "rformer", "RFormer", "RFormerConfig"),
 }
 _FORECASTERS = {
     "zero": Entry("forecasting", "trivial", "ZeroForecast", "ForecastConfig"),
@@ -56,6 +58,7 @@ _FORECASTERS = {
     "grafiti": Entry("forecasting", "grafiti", "GraFITi", "GraFITiConfig"),
     "grafiti-c": Entry("forecasting", "grafiti", "GraFITiC", "GraFITiConfig"),
     "linodenet": Entry("forecasting", "linodenet", "LinODEnet", "LinODEnetConfig"),
+    "cru": Entry("forecasting", "cru", "CRU", "CRUConfig"),
 }
 _ENTRIES = _CLASSIFIERS | _FORECASTERS
 
