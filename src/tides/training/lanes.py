@@ -129,7 +129,7 @@ class _Lane:
         self.stopped: Literal["epochs", "patience", "diverged"] | None = None
         self.rate_is_set = False
         self.total = torch.zeros((), device=self.device)
-        self.logits = torch.zeros(0)
+        self.summary = torch.zeros(0)
         if on_gpu:
             # Everything above was made on another stream.
             torch.cuda.synchronize(self.device)
@@ -153,8 +153,8 @@ class _Lane:
         self.batches = epoch_batches(self.lengths, self.config, epoch)
         with self.track.use():
             self.total.zero_()
-            rows = self.member.train
-            self.order = [rows[torch.tensor(batch, device=self.device)] for batch in self.batches]
+            order = torch.tensor([row for batch in self.batches for row in batch]).to(self.device)
+            self.order = self.member.train[order].split([len(batch) for batch in self.batches])
 
     def step(self, position: int) -> None:
         """One batch, if this lane has so many."""
@@ -180,12 +180,7 @@ class _Lane:
         """Read what the epoch came to; this waits for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        logits, labels = self.logits.double(), self.member.validation.labels
-        row: Row = {
-            "train_loss": float(self.total) / len(self.lengths),
-            "val_loss": float(F.cross_entropy(logits, labels)),
-            "val_accuracy": float((logits.argmax(-1) == labels).double().mean()),
-        }
+        row: Row = dict(zip(("train_loss", "val_loss", "val_accuracy"), self.summary.tolist(), strict=True))
         state, config = self.state, self.config
         if state.first_loss is None:
             state.first_loss = row["train_loss"]
@@ -233,7 +228,16 @@ class _Lane:
 
     @torch.no_grad()
     def _answer(self) -> None:
-        self.logits = class_logits(self.model, self.member.validation)
+        """Training loss, validation loss and accuracy, in one tensor, so that reading them is one wait."""
+        labels = self.member.validation.labels
+        logits = class_logits(self.model, self.member.validation).double()
+        self.summary = torch.stack(
+            [
+                self.total.double() / len(self.lengths),
+                F.cross_entropy(logits, labels),
+                (logits.argmax(-1) == labels).double().mean(),
+            ]
+        )
 
 
 def _logits(model: nn.Module, values: Tensor, times: Tensor) -> Tensor:

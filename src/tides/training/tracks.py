@@ -72,20 +72,22 @@ class GPUTrack:
 
     @contextmanager
     def use(self) -> Iterator[None]:
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+        # A graph draws from the state that the generator has while it is captured, for good. Graphs that run at the
+        # same time must not share one.
         lent = self._default.graphsafe_get_state()
         self._default.graphsafe_set_state(self._own)
         try:
-            with torch.cuda.stream(self._stream):
-                yield
+            with self.use():
+                for _ in range(_WARM_UPS):
+                    work()
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=self._stream):
+                    work()
         finally:
             self._default.graphsafe_set_state(lent)
-
-    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
-        with self.use():
-            for _ in range(_WARM_UPS):
-                work()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream):
-                work()
         return graph.replay
