@@ -45,11 +45,11 @@ def some(step: int) -> tuple[RunState, dict[str, torch.Tensor]]:
 
 
 def test_the_newest_one_comes_back_exactly(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}})
+    folder = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}}, RunState)
     assert folder.load() is None
     folder.save(*some(1))
     folder.save(*some(2))
-    found = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}}).load()
+    found = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}}, RunState).load()
     assert found is not None
     assert found.state == some(2)[0]
     assert torch.equal(found.tensors["model/w"], some(2)[1]["model/w"])
@@ -57,18 +57,18 @@ def test_the_newest_one_comes_back_exactly(tmp_path: Path) -> None:
 
 
 def test_another_run_is_refused_by_name(tmp_path: Path) -> None:
-    CheckpointFolder(tmp_path, {"config": {"lr": 0.1, "epochs": 3}}).save(*some(1))
+    CheckpointFolder(tmp_path, {"config": {"lr": 0.1, "epochs": 3}}, RunState).save(*some(1))
     with pytest.raises(ConfigError, match=r"^lr: the run in .* has 0\.1, found 0\.2"):
-        CheckpointFolder(tmp_path, {"config": {"lr": 0.2, "epochs": 3}}).load()
+        CheckpointFolder(tmp_path, {"config": {"lr": 0.2, "epochs": 3}}, RunState).load()
 
 
 def test_leftovers_are_removed_and_damage_is_named(tmp_path: Path) -> None:
     identity = {"config": {}}
-    CheckpointFolder(tmp_path, identity).save(*some(1))
+    CheckpointFolder(tmp_path, identity, RunState).save(*some(1))
     (tmp_path / "checkpoint-2.safetensors").write_bytes(b"half")
     (tmp_path / "checkpointabc.partial").write_text("{")
-    assert CheckpointFolder(tmp_path, identity).load() is not None
+    assert CheckpointFolder(tmp_path, identity, RunState).load() is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.safetensors", "checkpoint.json"]
     (tmp_path / "checkpoint-1.safetensors").write_bytes(b"half")
     with pytest.raises(DataError, match="not a readable checkpoint"):
-        CheckpointFolder(tmp_path, identity).load()
+        CheckpointFolder(tmp_path, identity, RunState).load()

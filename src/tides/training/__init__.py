@@ -4,6 +4,7 @@ from tides.training.bootstrap import Estimate
 from tides.training.config import TrainConfig
 from tides.training.engine import fit
 from tides.training.evaluation import evaluate
+from tides.training.population import fit_population, population_losses
 from tides.training.state import FitResult
 from tides.training.tasks import Classification, Forecasting, Loss, Regression, Task
 
@@ -18,4 +19,6 @@ __all__ = [
     "TrainConfig",
     "evaluate",
     "fit",
+    "fit_population",
+    "population_losses",
 ]

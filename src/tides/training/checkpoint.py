@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -16,24 +16,34 @@ from torch import Tensor
 
 from tides.errors import ConfigError, DataError
 from tides.records import write_json
-from tides.training.state import RunState
 
 FORMAT = 1
 _POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
 
 
-class Checkpoint(NamedTuple):
+class State(Protocol):
+    """Everything about a run that is no tensor."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self: ...
+
+
+S = TypeVar("S", bound=State)
+
+
+class Checkpoint(NamedTuple, Generic[S]):
     """A run's state and its tensors (model, best weights, optimiser, random generators)."""
 
-    state: RunState
+    state: S
     tensors: dict[str, Tensor]
 
 
-class CheckpointFolder:
+class CheckpointFolder(Generic[S]):
     """The newest checkpoint of one run. `identity` says which run it is; another one's folder is refused."""
 
-    def __init__(self, folder: str | Path, identity: Mapping[str, Any]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, identity: Mapping[str, Any], kind: type[S]) -> None:
+        self.folder, self._kind = Path(folder), kind
         self.identity = json.loads(json.dumps(identity))
         self._serial = 0
 
@@ -42,7 +52,7 @@ class CheckpointFolder:
         """The file that a message can point to."""
         return self.folder / _POINTER
 
-    def save(self, state: RunState, tensors: Mapping[str, Tensor]) -> None:
+    def save(self, state: S, tensors: Mapping[str, Tensor]) -> None:
         """Replace the checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = _TENSORS.format(serial=self._serial + 1)
@@ -53,7 +63,7 @@ class CheckpointFolder:
         self._serial += 1
         self._clear(keep=name)
 
-    def load(self) -> Checkpoint | None:
+    def load(self) -> Checkpoint[S] | None:
         """The checkpoint of this run, or None where there is none yet; leftovers of a killed process are removed."""
         if not self.path.exists():
             self._clear(keep="")
@@ -63,7 +73,7 @@ class CheckpointFolder:
             if content["format"] != FORMAT:
                 raise DataError(f"{self.path}: found format {content['format']}, wanted {FORMAT}")
             name = str(content["tensors"])
-            state, identity = RunState(**content["state"]), content["identity"]
+            state, identity = self._kind.from_dict(content["state"]), content["identity"]
             tensors = load_file(self.folder / name)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise DataError(

@@ -72,7 +72,9 @@ class _Run:
         self.state, self.best = RunState(), dict[str, Tensor]()
         self.unread: list[tuple[Tensor, Tensor, Tensor]] = []
         self.clock = time.perf_counter()
-        self.keeper = None if folder is None else CheckpointFolder(folder, _identity(model, task, data, config))
+        self.keeper = (
+            None if folder is None else CheckpointFolder(folder, _identity(model, task, data, config), RunState)
+        )
         found = None if self.keeper is None else self.keeper.load()
         if found is None:
             if config.calibrate != "none":
@@ -192,7 +194,7 @@ class _Run:
             tensors |= _prefixed("random", random_states(self.device))
         self.keeper.save(self.state, tensors)
 
-    def _restore(self, found: Checkpoint) -> None:
+    def _restore(self, found: Checkpoint[RunState]) -> None:
         self.state = found.state
         self.model.load_state_dict(_without_prefix("model", found.tensors))
         if self.state.stopped is not None:

@@ -2,23 +2,26 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tides.training.metrics import HIGHER_IS_BETTER
 
 Row = dict[str, float | int | None]
 """One line of metrics; None where a metric is undefined."""
 
+Stopped = Literal["epochs", "patience", "diverged"]
+"""Why a run ended; `fit` raises where it diverges, a member of a population stops."""
+
 
 @dataclass(frozen=True)
 class FitResult:
     """What a finished run amounts to; the model holds the weights of `best_epoch`."""
 
-    stopped: Literal["epochs", "patience"]
+    stopped: Stopped
     epochs: int
     steps: int
     best_epoch: int
-    """Counted from 1."""
+    """Counted from 1; 0 if there is none, because a member of a population diverged in its first epoch."""
     best: Row
     """The metrics of the best epoch."""
     history: list[Row]
@@ -46,7 +49,11 @@ class RunState:
     best_value: float | None = None
     history: list[Row] = field(default_factory=list)
     seconds: float = 0.0
-    stopped: Literal["epochs", "patience"] | None = None
+    stopped: Stopped | None = None
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        return cls(**content)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,5 +73,5 @@ class RunState:
     def result(self, folder: Path | None) -> FitResult:
         """What remains of a run that has stopped."""
         assert self.stopped is not None
-        best = self.history[self.best_epoch - 1]
+        best = self.history[self.best_epoch - 1] if self.best_epoch else {}
         return FitResult(self.stopped, self.epoch, self.step, self.best_epoch, best, self.history, self.seconds, folder)

@@ -1,0 +1,188 @@
+"""`fit_population`: folds or seeds of one configuration, trained side by side as one stack of models.
+
+Small models leave a GPU idle between launches. A population makes every launch work for all members: parameters carry
+a leading model axis, each member has its own data, order, gradient norm, early stopping and best weights, and on a
+CUDA device a whole step (gather, forward, backward, update) is one graph that is replayed. Nothing is read back but
+a handful of numbers per epoch.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tides.data.dataset import IrregularDataset
+from tides.errors import ConfigError
+from tides.training.checkpoint import CheckpointFolder
+from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.population_state import PopulationState
+from tides.training.population_steps import SCORED_AT_ONCE, PopulationSteps
+from tides.training.progress import ProgressBar
+from tides.training.resident import Part, Resident
+from tides.training.schedule import rate_factor
+from tides.training.stacked_loss import StackedLoss
+from tides.training.state import FitResult, Row
+from tides.training.surroundings import random_states, restore_random_states, surroundings
+from tides.training.tasks import Task
+
+
+def fit_population(
+    models: Sequence[nn.Module],
+    task: Task,
+    data: Sequence[tuple[Part, Part]],
+    config: TrainConfig,
+    *,
+    seeds: Sequence[int] | None = None,
+    folder: str | Path | None = None,
+    progress: bool | Callable[[float], None] = True,
+    graphs: bool = True,
+) -> list[FitResult]:
+    """Train `models` in place, member i on its own (train, validation) with seed `seeds[i]` (config.seed + i).
+
+    Each member does what `fit` does with that seed, dropout masks aside: they come from one generator for all. The
+    best epoch is that of the smallest validation loss. A member that stops early or diverges is frozen (`stopped` says
+    why) and the others go on; a model ends with its best weights, or with those it began with if it never had any.
+    In an epoch every member sees as many series as the smallest one has.
+
+    With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
+    call continues an interrupted run. `graphs=False` launches every operation by itself on a GPU, too.
+    """
+    _check(models, data, config)
+    own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
+    if len(own_seeds) != len(models):
+        raise ConfigError(f"seeds: found {len(own_seeds)}, wanted one for each of {len(models)} members")
+    device = next(models[0].parameters()).device
+    with surroundings(config.seed, device, deterministic=config.deterministic):
+        run = _Run(models, task, data, config, own_seeds, None if folder is None else Path(folder), graphs)
+        return run.finish(progress)
+
+
+class _Run:
+    """One call of `fit_population`."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        task: Task,
+        data: Sequence[tuple[Part, Part]],
+        config: TrainConfig,
+        seeds: list[int],
+        folder: Path | None,
+        graphs: bool,
+    ) -> None:
+        self.models, self.config, self.folder = models, config, folder
+        if config.calibrate != "none":
+            for model, (part, _) in zip(models, data, strict=True):
+                assert isinstance(part, IrregularDataset)
+                task.calibrate(model, part, values=config.calibrate == "all")
+        parameter = next(models[0].parameters())
+        self.device = parameter.device
+        train, val = (Resident([pair[i] for pair in data], parameter.dtype, self.device) for i in range(2))
+        self.steps = PopulationSteps(models, task, train, val, config, seeds, graphs=graphs)
+        self.state = PopulationState.start(len(models))
+        self.clock = time.perf_counter()
+        instance: Any = task
+        identity = {
+            "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
+            "task": [type(task).__name__, asdict(instance) if is_dataclass(type(task)) else {}],
+            "seeds": seeds,
+            "model": {name: list(tensor.shape) for name, tensor in self.steps.stack.parameters.items()},
+            "train": train.shapes,
+            "validation": val.shapes,
+        }
+        self.keeper = None if folder is None else CheckpointFolder(folder, identity, PopulationState)
+        found = None if self.keeper is None else self.keeper.load()
+        if found is not None:
+            self.state = found.state
+            for name, tensor in self.steps.state().items():
+                tensor.copy_(found.tensors[name])
+            self.steps.stack.publish()
+            restore_random_states({n: found.tensors[f"random/{n}"] for n in random_states(self.device)}, self.device)
+
+    def finish(self, progress: bool | Callable[[float], None]) -> list[FitResult]:
+        """Train what is left."""
+        config, steps = self.config, self.steps
+        with ProgressBar(config.epochs, steps.per_epoch, config.monitor, progress) as bar:
+            while self.state.running:
+                epoch = self.state.epoch
+                steps.train_epoch(epoch)
+                self._close_epoch(steps.validate())
+                live = [state.best_value for state in self.state.members if state.best_value is not None]
+                bar.epoch((epoch + 1) * steps.per_epoch, min(live, default=None))
+                self._save_if_due()
+        self._save()
+        for member, model in enumerate(self.models):
+            steps.restore_best(member, model)
+        return [member.result(self.folder) for member in self.state.members]
+
+    def _close_epoch(self, numbers: dict[str, list[float]]) -> None:
+        """Every running member enters its epoch; the better ones keep their weights, the finished ones stop."""
+        config, per_epoch = self.config, self.steps.per_epoch
+        better = [False] * len(self.models)
+        for i, member in enumerate(self.state.members):
+            if member.stopped is not None:
+                continue
+            found = {name: values[i] for name, values in numbers.items()}
+            if not found["active"] or not math.isfinite(found["val_loss"]):
+                member.stopped = "diverged"
+                continue
+            member.step += per_epoch
+            row: Row = {
+                "epoch": member.epoch + 1,
+                "step": member.step,
+                "lr_factor": rate_factor(config, member.step - 1, per_epoch),
+                **{name: found[name] for name in ("train_loss", "gradient_norm", "val_loss")},
+            }
+            better[i] = member.close_epoch(row, "loss", found["val_loss"])
+            if member.epoch == config.epochs:
+                member.stopped = "epochs"
+            elif config.patience is not None and member.epoch - member.best_epoch >= config.patience:
+                member.stopped = "patience"
+        self.steps.keep(better, [member.stopped is None for member in self.state.members])
+
+    def _save_if_due(self) -> None:
+        if self.keeper is not None and time.perf_counter() - self.clock >= self.config.checkpoint_seconds:
+            self._save()
+
+    def _save(self) -> None:
+        now = time.perf_counter()
+        for member in self.state.members:
+            member.seconds += (now - self.clock) / len(self.models)
+        self.clock = now
+        if self.keeper is not None:
+            random = {f"random/{name}": tensor for name, tensor in random_states(self.device).items()}
+            self.keeper.save(self.state, self.steps.state() | random)
+
+
+def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[Part]) -> list[float]:
+    """The mean loss of every model on its own data, in evaluation mode, side by side; the models are not changed."""
+    parameter = next(models[0].parameters())
+    data = Resident(parts, parameter.dtype, parameter.device)
+    loss = StackedLoss(models, task)
+    loss.train(False)
+    sums = torch.zeros(2, len(models), dtype=torch.float64, device=parameter.device)
+    for begin in range(0, data.rows, SCORED_AT_ONCE):
+        rows = torch.arange(begin, min(begin + SCORED_AT_ONCE, data.rows), device=parameter.device)
+        with torch.no_grad():
+            sums += torch.stack(loss(data, rows.expand(len(models), -1)))
+    found: list[float] = (sums[0] / sums[1]).tolist()
+    return found
+
+
+def _check(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:
+    if not models or len(models) != len(data):
+        raise ConfigError(
+            f"data: found {len(data)} pairs (train, validation), wanted one for each of {len(models)} models"
+        )
+    if config.monitor != "loss":
+        raise ConfigError(f"monitor: found {config.monitor!r}; a population watches the validation loss, wanted 'loss'")
+    if config.bucketed or config.autocast:
+        field = "bucketed" if config.bucketed else "autocast"
+        raise ConfigError(f"{field}: a population holds its data padded, in full precision; wanted False")
+    if config.calibrate != "none" and any(not isinstance(train, IrregularDataset) for train, _ in data):
+        raise ConfigError("calibrate: batches carry no data set to read scales from; calibrate the models, use 'none'")
