@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialise
 from torch import nn
 
-import tides
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
@@ -45,14 +45,9 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
     `read_metadata`. A folder that is replaced is never half new: each file is written aside and renamed.
     """
-    name, describe = _format(model)
-    # The first buffer speaks for a predictor without parameters.
-    dtype = next(chain(model.parameters(), model.buffers())).dtype
     config = {
         "format": FORMAT,
-        "tides_version": tides.__version__,
-        "model": name,
-        "dtype": str(dtype).removeprefix("torch."),
+        "tides_version": version("tides-ssm"),
         **describe(model),
         "metadata": metadata or {},
     }
@@ -83,6 +78,14 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
         raise DataError(f"{folder}: {_WEIGHTS} does not fit {_CONFIG}; first difference at {different[0]!r}")
     model.load_state_dict(tensors)
     return model.to(device).eval()
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """Kind, precision and architecture of a model as JSON, its weights aside."""
+    name, fields = _format(model)
+    # The first buffer speaks for a predictor without parameters.
+    dtype = next(chain(model.parameters(), model.buffers())).dtype
+    return {"model": name, "dtype": str(dtype).removeprefix("torch."), **fields(model)}
 
 
 def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:

@@ -1,0 +1,24 @@
+"""Following streams with a trained model; needs neither the training rooms nor the data rooms.
+
+What exports models to other places loads on first use: a process that follows streams does without it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tides.streaming.policy import Answers, StreamPolicy
+from tides.streaming.session import StreamSession
+
+if TYPE_CHECKING:
+    from tides.streaming.export import export_c, export_onnx, export_program, quantised
+
+_EXPORTS = ("export_c", "export_onnx", "export_program", "quantised")
+
+__all__ = ["Answers", "StreamPolicy", "StreamSession", "export_c", "export_onnx", "export_program", "quantised"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        from tides.streaming import export
+
+        return getattr(export, name)
+    raise AttributeError(f"module 'tides.streaming' has no attribute {name!r}")

@@ -1,0 +1,72 @@
+"""Times of a stream as float64 in the model's unit: numbers as they are, dates since the model's origin."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import DataError
+from tides.units import duration_in, seconds_per
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StreamClock:
+    """Reads times as the training data's time column was read.
+
+    Numbers count in the model's unit already. Dates (`datetime`, `numpy.datetime64`, ISO 8601 text) become the time
+    since `origin`, the instant that time 0 stood for in training (1970 where the model knows none). A date without a
+    zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
+    """
+
+    def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
+        self.unit, self.origin = unit, origin
+        self._zero = 0 if origin is None else _nanoseconds(origin)
+
+    def encode(self, t: Any) -> float:
+        """One time; raises `DataError` for what is no time."""
+        if isinstance(t, (float, int)) and not isinstance(t, bool):
+            return float(t)
+        if isinstance(t, (np.floating, np.integer)):
+            return float(t)
+        if isinstance(t, (str, datetime, date, np.datetime64)):
+            if self.unit is None:
+                raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
+            return (_nanoseconds(t) - self._zero) / (seconds_per(self.unit) * 1e9)
+        raise DataError(f"t: found {t!r}, wanted a number, a date or ISO 8601 text")
+
+    def encode_all(self, times: Any) -> NDArray[np.float64]:
+        """A sequence of times (n,)."""
+        if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
+            return np.atleast_1d(times.astype(np.float64))
+        if hasattr(times, "to_numpy"):
+            times = times.to_numpy()
+        return np.array([self.encode(t) for t in np.atleast_1d(np.asarray(times, dtype=object)).tolist()])
+
+    def duration(self, value: Any, name: str) -> float:
+        """How long, in the model's unit: a number, "6h" or a timedelta."""
+        return duration_in(value, self.unit, name)
+
+
+def _nanoseconds(t: str | date | np.datetime64) -> int:
+    """Whole nanoseconds since 1970, UTC."""
+    if isinstance(t, np.datetime64):
+        if np.isnat(t):
+            raise DataError("t: found NaT, wanted a date")
+        return int(t.astype("datetime64[ns]").astype(np.int64))
+    if isinstance(t, str):
+        try:
+            moment = datetime.fromisoformat(t.strip())
+        except ValueError:
+            raise DataError(f"t: found {t!r}, wanted a number or an ISO 8601 date") from None
+    elif isinstance(t, datetime):
+        if t != t:
+            raise DataError("t: found NaT, wanted a date")
+        moment = t
+    else:
+        moment = datetime(t.year, t.month, t.day)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    passed = moment - _EPOCH
+    extra = int(getattr(t, "nanosecond", 0))
+    return ((passed.days * 86400 + passed.seconds) * 10**6 + passed.microseconds) * 1000 + extra

@@ -1,0 +1,195 @@
+"""`Intake`: decides about every observation by the policy and brings the accepted ones to the model."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tides.nn import Backbone, Forecaster, SequenceClassifier
+from tides.streaming.banks import Rows, StreamModel, make_bank
+from tides.streaming.history import History, Saved
+from tides.streaming.policy import Answers, Status, StreamPolicy
+from tides.streaming.profile import Profile
+from tides.streaming.round import Positions, Round
+from tides.streaming.table import Floats, Key, StreamTable, same_rows
+
+
+class Intake:
+    """The streams of a session: their table, their states, and how an observation changes them."""
+
+    def __init__(
+        self,
+        model: StreamModel,
+        policy: StreamPolicy,
+        profile: Profile,
+        *,
+        silence: float,
+        capacity: int,
+        compiled: bool | None,
+    ) -> None:
+        self.model, self.policy, self.profile, self.silence = model, policy, profile, silence
+        self.bank = make_bank(model, capacity, compiled)
+        config, self.calibration = self.bank.backbone.config, self.bank.backbone.calibration
+        self.channels, self.complete_rows = config.input_size, config.mask_channels == "auto"
+        self.static_size = 0 if isinstance(model, (Backbone, Forecaster)) else model.static_size
+        width = 0 if isinstance(model, Forecaster) else _width(model)
+        self.table = StreamTable(capacity, self.channels, self.static_size, width)
+        self.histories: dict[int, History] = {}
+
+    def add(self, key: Key) -> int:
+        """A row for a new stream."""
+        if self.table.is_full:
+            self.table.grow(2 * self.table.capacity)
+            self.bank.grow(self.table.capacity)
+        row = self.table.add(key)
+        self.bank.reset(np.array([row]))
+        self.begin_history(row, -np.inf)
+        return row
+
+    def begin_history(self, row: int, floor: float) -> None:
+        """From here on late observations can be put in their place, those before `floor` excepted."""
+        if self.policy.late == "replay":
+            self.histories[row] = History(self.policy.history, self._save(row), floor)
+
+    def forget(self, key: Key) -> None:
+        self.table.require(key)
+        self.histories.pop(self.table.remove(key), None)
+
+    @torch.no_grad()
+    def take(
+        self, keys: Sequence[Key], times: Floats, values: Floats, static: Sequence[Any] | None, offsets: Floats
+    ) -> Answers:
+        """Observations in this order; every one ends with a status, and the bad ones change nothing."""
+        status: list[Status] = ["taken"] * len(keys)
+        reasons: dict[int, str] = {}
+        found = np.full((len(keys), *self.answer_shape(offsets)), np.nan)
+        for positions in _rounds(keys):
+            names = [keys[i] for i in positions]
+            given = None if static is None else [static[i] for i in positions]
+            one = Round(self, names, times[positions], values[positions], given)
+            rows = one.run()
+            known = np.flatnonzero(rows >= 0)
+            found[positions[known]] = self.answers(rows[known], offsets)
+            for i, verdict in one.verdicts.items():
+                status[positions[i]] = verdict
+            reasons |= {int(positions[i]): reason for i, reason in one.reasons.items()}
+        return Answers(found, status, reasons)
+
+    def answers(self, rows: Rows, offsets: Floats) -> Floats:
+        """The answers of these streams as they are; NaN where nothing was observed."""
+        if not isinstance(self.model, Forecaster):
+            return self.table.answers[rows]
+        elapsed = torch.as_tensor(np.atleast_1d(offsets)).to(self.bank.dtype).expand(len(rows), -1)
+        found = self.finish(self.bank.peek(rows, elapsed, None)) if len(rows) else np.zeros((0, 1, self.model.channels))
+        found[self.table.count[rows] == 0] = np.nan
+        return found if offsets.ndim else found[:, 0]
+
+    def answer_shape(self, offsets: Floats) -> tuple[int, ...]:
+        if isinstance(self.model, Forecaster):
+            return (*offsets.shape, self.model.channels)
+        return self.table.answers.shape[1:]
+
+    def finish(self, raw: Tensor) -> Floats:
+        """A model's output as the task's answer, in float64."""
+        raw = raw.detach().double()
+        return (raw.softmax(-1) if isinstance(self.model, SequenceClassifier) else raw).numpy()
+
+    def first_gap(self, t: Floats) -> Floats:
+        """The gap before first observations, by the model's policy."""
+        if self.calibration.first_policy == "start":
+            return t
+        return np.full_like(t, self.calibration.first_gap.item())
+
+    def static(self, rows: Rows) -> Tensor | None:
+        return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype) if self.static_size else None
+
+    def step(self, rows: Rows, t: Floats, x: Floats, gaps: Floats) -> None:
+        """Accepted observations, one of each row."""
+        seen = ~np.isnan(x)
+        answer = self.bank.step(rows, *self._tensors(x, seen, gaps), self.static(rows))
+        self.table.last[rows], self.table.newest[rows] = t, x
+        self.table.count[rows] += 1
+        if answer is not None:
+            self.table.answers[rows] = self.finish(answer)
+        if self.histories:
+            for row, time, value in zip(rows.tolist(), t.tolist(), x, strict=True):
+                self.histories[row].append(time, value.copy(), lambda row=row: self._save(row))
+
+    def is_plain(self, row: int, times: Floats, values: Floats) -> bool:
+        """Whether a stretch holds nothing that the policy must decide about."""
+        before = np.concatenate([self.table.last[[row]], times])
+        gaps = np.diff(before)
+        rows = np.concatenate([self.table.newest[[row]], values])
+        same = (gaps == 0) & same_rows(rows[1:], rows[:-1])
+        fine = (gaps >= 0) & (gaps <= self.silence) & ~np.isinf(values).any(1)
+        if self.policy.duplicate != "take":
+            fine &= ~same
+        if self.complete_rows:
+            fine &= ~np.isnan(values).any(1)
+        return bool(fine.all())
+
+    @torch.no_grad()
+    def read(self, row: int, times: Floats, values: Floats) -> None:
+        """A plain stretch of one stream at once."""
+        self._read(row, times, values, self.table.last[row])
+        self.table.last[row], self.table.newest[row] = times[-1], values[-1]
+        self.table.count[row] += len(times)
+        self.begin_history(row, float(times[-1]))
+
+    @torch.no_grad()
+    def replay(self, row: int, t: float, x: Floats) -> None:
+        """Put a late observation in its place and take in again what came after it."""
+        history = self.histories[row]
+        history.insert(t, x)
+        self.bank.put(np.array([row]), history.base.leaves)
+        times, values, cut = np.array(history.times), np.stack(history.values), history.size
+        self._read(row, times[:cut], values[:cut], history.base.last)
+        if len(times) >= cut:
+            history.middle = self._save(row, times[cut - 1])
+        if len(times) > cut:
+            self._read(row, times[cut:], values[cut:], times[cut - 1])
+        if len(times) >= 2 * cut:
+            history.settle(self._save(row, times[-1]))
+        self.table.count[row] += 1
+
+    def _read(self, row: int, times: Floats, values: Floats, since: float) -> None:
+        gaps = np.diff(times, prepend=since)
+        if np.isnan(since):
+            gaps[0] = self.first_gap(times[:1])[0]
+        tensors = self._tensors(values, ~np.isnan(values), gaps)
+        answer = self.bank.read(row, *tensors, self.static(np.array([row])))
+        if answer is not None:
+            self.table.answers[row] = self.finish(answer)[0]
+
+    def _tensors(self, x: Floats, seen: NDArray[np.bool_], gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+        values = torch.from_numpy(np.where(seen, x, 0.0)).to(self.bank.dtype)
+        return values, torch.from_numpy(seen), torch.from_numpy(gaps).to(self.bank.dtype)
+
+    def _save(self, row: int, last: float | None = None) -> Saved:
+        leaves = {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}
+        return Saved(leaves, float(self.table.last[row]) if last is None else float(last))
+
+
+def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
+    """Positions in groups that name every key at most once, in order."""
+    if len(keys) == 1 or len(set(keys)) == len(keys):
+        yield np.arange(len(keys))
+        return
+    groups: list[list[int]] = []
+    times_seen: dict[Key, int] = {}
+    for position, key in enumerate(keys):
+        number = times_seen.get(key, 0)
+        times_seen[key] = number + 1
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(position)
+    yield from (np.array(group) for group in groups)
+
+
+def _width(model: StreamModel) -> int:
+    if isinstance(model, Backbone):
+        return model.config.hidden_size
+    return int(model.head.out_features)

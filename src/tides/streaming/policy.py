@@ -1,0 +1,51 @@
+"""`StreamPolicy`: what happens to observations that come late, twice or after a long silence."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import ConfigError
+from tides.fields import require
+
+Late = Literal["reject", "ignore", "replay"]
+Duplicate = Literal["reject", "ignore", "take"]
+Status = Literal["taken", "reset", "replayed", "ignored", "rejected"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPolicy:
+    """Observations of one stream are expected in the order of their times; this says what else may happen."""
+
+    late: Late = "reject"
+    """Earlier than the newest one: `reject` with the reason, `ignore`, or `replay`: go back to an earlier state of the
+    stream, put the observation in its place and take in again what came after it."""
+    duplicate: Duplicate = "ignore"
+    """Same time and same values as one that was taken. Other values at the same time are news, half a second or not:
+    they are taken with a gap of zero."""
+    reset_after: Any = None
+    """A silence longer than this (a number in the model's unit, "24h", a timedelta) starts the stream anew."""
+    history: int = 64
+    """`replay` reaches back over at least this many observations; half of what is kept."""
+
+    def __post_init__(self) -> None:
+        require(self, ("late",), lambda value: value in ("reject", "ignore", "replay"), "reject, ignore or replay")
+        require(self, ("duplicate",), lambda value: value in ("reject", "ignore", "take"), "reject, ignore or take")
+        if isinstance(self.history, bool) or not isinstance(self.history, int) or self.history < 1:
+            raise ConfigError(f"history: found {self.history!r}, wanted an integer ≥ 1")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What `step_many` says about n observations."""
+
+    values: NDArray[np.float64]
+    """(n, …): the task's answer for the stream as it is after each observation; NaN where it was rejected and the
+    stream has seen nothing."""
+    status: list[Status]
+    reasons: dict[int, str]
+    """Why an observation was ignored or rejected, by its position."""
+
+    def __len__(self) -> int:
+        return len(self.status)

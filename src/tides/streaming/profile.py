@@ -1,0 +1,130 @@
+"""What a model folder says about the data it was trained on: names, unit, classes, static columns."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import DataError
+
+
+@dataclass(frozen=True)
+class StaticField:
+    """A static column: a number, or one of `categories` as one-hot columns (`ordinal`: as its position)."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    ordinal: bool = False
+
+    @property
+    def width(self) -> int:
+        return 1 if self.categories is None or self.ordinal else len(self.categories)
+
+    def encode(self, value: Any) -> list[float]:
+        if value is None or value != value:
+            return [float("nan")] * self.width
+        if self.categories is None:
+            return [_number(value, f"static {self.name!r}")]
+        if str(value) not in self.categories:
+            raise DataError(f"static {self.name!r}: found {value!r}, the model knows {', '.join(self.categories)}")
+        position = self.categories.index(str(value))
+        return [float(position)] if self.ordinal else [float(k == position) for k in range(len(self.categories))]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Read from the metadata of a model folder; every field may be absent, and then positions are used for names."""
+
+    channels: tuple[str, ...] | None = None
+    unit: str | None = None
+    origin: str | None = None
+    classes: tuple[str, ...] | None = None
+    targets: tuple[str, ...] | None = None
+    static: tuple[StaticField, ...] = field(default=())
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> "Profile":
+        """`metadata` holds a data set's schema under "schema", or channels, unit, origin and classes themselves."""
+        source: Mapping[str, Any] = {**metadata, **metadata.get("schema", {})}
+        classes = source.get("classes") or source.get("class_names")
+        try:
+            return cls(
+                channels=_names(source.get("channels")),
+                unit=source.get("unit"),
+                origin=source.get("origin"),
+                classes=_names(classes),
+                targets=_names(source.get("targets")),
+                static=tuple(
+                    StaticField(column["name"], _names(column.get("categories")), bool(column.get("ordinal")))
+                    for column in source.get("static") or ()
+                ),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"the model's metadata does not describe data: {error!r}") from None
+
+    def row(self, x: Any, width: int) -> NDArray[np.float64]:
+        """One observation (width,): a sequence, or a mapping from channel names; None, NaN and absent are missing."""
+        if isinstance(x, Mapping):
+            if self.channels is None:
+                raise DataError("x: found names, but the model folder names no channels; give a list")
+            unknown = [name for name in x if name not in self.channels]
+            if unknown:
+                raise DataError(f"x: found channel {unknown[0]!r}, the model knows {', '.join(self.channels)}")
+            x = [x.get(name) for name in self.channels]
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+            row = x.astype(np.float64, copy=False)
+        else:
+            try:
+                row = np.array([np.nan if v is None else _number(v, "x") for v in np.atleast_1d(_plain(x)).tolist()])
+            except TypeError:
+                raise DataError(f"x: found {x!r}, wanted {width} numbers or a mapping of channels") from None
+        row = np.atleast_1d(row)
+        if row.shape != (width,):
+            raise DataError(f"x: found {row.size} values, wanted {width}, one per channel (NaN = missing)")
+        return row
+
+    def static_row(self, static: Any, width: int) -> NDArray[np.float64]:
+        """Static covariates (width,): encoded numbers, or a mapping from the table's static columns."""
+        if not isinstance(static, Mapping):
+            row = np.array(
+                [np.nan if v is None else _number(v, "static") for v in np.atleast_1d(_plain(static)).tolist()]
+            )
+        else:
+            unknown = [name for name in static if name not in [column.name for column in self.static]]
+            if unknown:
+                known = ", ".join(column.name for column in self.static) or "no names"
+                raise DataError(f"static: found column {unknown[0]!r}, the model knows {known}")
+            row = np.array([number for column in self.static for number in column.encode(static.get(column.name))])
+        if row.shape != (width,):
+            raise DataError(f"static: found {row.size} numbers, wanted {width}")
+        return row
+
+
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    """What an estimator wrote beside its network; empty for a folder of `tides.save` alone."""
+    path = Path(folder) / "estimator.json"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    return {name: facts[name] for name in ("schema", "classes", "targets") if name in facts}
+
+
+def _plain(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else x.tolist() if hasattr(x, "tolist") else np.array(x, dtype=object)
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise DataError(f"{name}: found {value!r}, wanted a number")
+    return float(value)
+
+
+def _names(names: Any) -> tuple[str, ...] | None:
+    return None if names is None else tuple(str(name) for name in names)

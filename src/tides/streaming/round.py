@@ -1,0 +1,128 @@
+"""`Round`: one observation of each of several streams; the policy decides which are accepted."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import DataError
+from tides.streaming.banks import Rows
+from tides.streaming.policy import Status
+from tides.streaming.table import Floats, Key, same_rows
+
+if TYPE_CHECKING:
+    from tides.streaming.intake import Intake
+
+Positions = NDArray[np.int64]
+
+
+class Round:
+    """Who is accepted, and why not: `verdicts` other than "taken" and `reasons`, by position."""
+
+    def __init__(self, intake: "Intake", keys: list[Key], t: Floats, x: Floats, static: list[Any] | None) -> None:
+        self.intake, self.keys, self.t, self.x, self.static = intake, keys, t, x, static
+        self.verdicts: dict[int, Status] = {}
+        self.reasons: dict[int, str] = {}
+        self.open: NDArray[np.bool_] = np.ones(len(keys), bool)
+        self.given: dict[int, Floats] = {}
+        table = intake.table
+        self.rows = table.rows(keys)
+        self.known = self.rows >= 0
+        self.last = np.where(self.known, table.last[self.rows], np.nan)
+        self.gap = t - self.last
+
+    def run(self) -> Rows:
+        """Decide, and bring what is accepted to the model; the rows of all streams that are known afterwards."""
+        intake, policy = self.intake, self.intake.policy
+        self._close(~np.isfinite(self.t), "rejected", lambda i: f"t: found {self.t[i]}, wanted a finite time")
+        self._close(np.isinf(self.x).any(1), "rejected", lambda i: f"x: found infinity in {self.x[i].tolist()}")
+        if intake.complete_rows:
+            self._close(np.isnan(self.x).any(1), "rejected", lambda i: "x: missing, but the model has no mask channels")
+        if intake.calibration.first_policy == "start":
+            early = np.isnan(self.last) & (self.t < 0)
+            self._close(early, "rejected", lambda i: f"t: found {self.t[i]:g}, before the start of time at 0")
+        if intake.static_size or self.static is not None:
+            self._take_static()
+        late = self.gap < 0
+        if policy.late == "replay":
+            self._replay(np.flatnonzero(late & self.open))
+        else:
+            verdict: Status = "ignored" if policy.late == "ignore" else "rejected"
+            self._close(late, verdict, lambda i: f"late: found t = {self.t[i]:g} after {self.last[i]:g}")
+        if policy.duplicate != "take":
+            same = (self.gap == 0) & same_rows(self.x, intake.table.newest[self.rows])
+            self._close(same, *self._duplicate())
+        self._step(np.flatnonzero(self.open))
+        return self.rows
+
+    def _step(self, taken: Positions) -> None:
+        intake = self.intake
+        if not len(taken):
+            return
+        for i in taken[~self.known[taken]].tolist():
+            self.rows[i] = intake.add(self.keys[i])
+        self._keep_static(taken)
+        rows, t = self.rows[taken], self.t[taken]
+        silent = self.gap[taken] > intake.silence
+        if silent.any():
+            intake.bank.reset(rows[silent])
+            intake.table.clear(rows[silent])
+            for i in taken[silent].tolist():
+                self.verdicts[i] = "reset"
+                intake.begin_history(int(self.rows[i]), float(self.t[i]))
+        fresh = silent | np.isnan(self.last[taken])
+        gaps = np.where(fresh, intake.first_gap(t), self.gap[taken]) if fresh.any() else self.gap[taken]
+        intake.step(rows, t, self.x[taken], gaps)
+
+    def _take_static(self) -> None:
+        """Static features come with a stream's first observation; later ones replace them."""
+        intake = self.intake
+        for i in np.flatnonzero(self.open).tolist():
+            static, row = None if self.static is None else self.static[i], self.rows[i]
+            if static is None and (row < 0 or not intake.table.told[row]):
+                known = ", ".join(column.name for column in intake.profile.static) or f"{intake.static_size} numbers"
+                self._refuse(i, "rejected", f"static: wanted with the first observation of a stream ({known})")
+            elif static is not None and not intake.static_size:
+                self._refuse(i, "rejected", "static: the model takes no static covariates")
+            elif static is not None:
+                try:
+                    self.given[i] = intake.profile.static_row(static, intake.static_size)
+                except DataError as error:
+                    self._refuse(i, "rejected", str(error))
+                    continue
+
+    def _keep_static(self, taken: Positions) -> None:
+        table = self.intake.table
+        for i in taken.tolist() if self.given else ():
+            if i in self.given:
+                table.static[self.rows[i]], table.told[self.rows[i]] = self.given[i], True
+
+    def _replay(self, late: Positions) -> None:
+        for i in late.tolist():
+            row, t, x = int(self.rows[i]), float(self.t[i]), self.x[i].copy()
+            history = self.intake.histories[row]
+            if t < history.floor:
+                self._refuse(i, "rejected", f"late: found t = {t:g}, the earliest state kept is of {history.floor:g}")
+            elif self.intake.policy.duplicate != "take" and history.holds(t, x):
+                verdict, reason = self._duplicate()
+                self._refuse(i, verdict, reason(i))
+            else:
+                self._keep_static(np.array([i]))
+                self.intake.replay(row, t, x)
+                self.verdicts[i] = "replayed"
+                self.open[i] = False
+
+    def _duplicate(self) -> tuple[Status, Callable[[int], str]]:
+        verdict: Status = "ignored" if self.intake.policy.duplicate == "ignore" else "rejected"
+        return verdict, lambda i: f"duplicate: the same values were taken at t = {self.t[i]:g}"
+
+    def _close(self, mask: Any, verdict: Status, reason: Callable[[int], str]) -> None:
+        if not mask.any():
+            return
+        for i in np.flatnonzero(mask & self.open).tolist():
+            self._refuse(i, verdict, reason(i))
+
+    def _refuse(self, i: int, verdict: Status, reason: str) -> None:
+        self.verdicts[i], self.reasons[i] = verdict, reason
+        self.open[i] = False

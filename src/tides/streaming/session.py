@@ -1,0 +1,203 @@
+"""`StreamSession`: a trained model that follows one stream or many, observation by observation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from tides.artefacts import identify, load, read_metadata
+from tides.errors import ConfigError, DataError
+from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.streaming.banks import StreamModel
+from tides.streaming.clock import StreamClock
+from tides.streaming.intake import Intake
+from tides.streaming.policy import Answers, Duplicate, Late, StreamPolicy
+from tides.streaming.profile import Profile, read_facts
+from tides.streaming.table import Floats, Key
+
+_FIRST_CAPACITY = 16
+
+
+class StreamSession:
+    """Follows streams with a causal model; `step` takes in an observation and gives the task's answer now.
+
+    A classifier answers with the class probabilities of everything seen so far, a regressor with its numbers, a
+    forecaster with its forecasts at the offsets `at`, a backbone with its features. Times are numbers in the model's
+    unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called
+    0, 1, 2, …, and any other `key` begins a stream of its own. `late`, `duplicate`, `reset_after` and `history` are the
+    fields of `StreamPolicy`. `compiled=None` takes the compiled step where the model has one. A session belongs to one
+    thread.
+    """
+
+    def __init__(
+        self,
+        model: StreamModel,
+        streams: int = 1,
+        *,
+        metadata: dict[str, Any] | None = None,
+        at: Any = 0.0,
+        late: Late = "reject",
+        duplicate: Duplicate = "ignore",
+        reset_after: Any = None,
+        history: int = 64,
+        compiled: bool | None = None,
+    ) -> None:
+        if not isinstance(model, (Backbone, Forecaster, SequenceClassifier, SequenceRegressor)):
+            raise ConfigError(f"model: {type(model).__name__} cannot be streamed")
+        if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
+            raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
+        self.model, self.streams = model.eval(), streams
+        self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
+        self.profile = Profile.from_metadata(metadata or {})
+        self.clock = StreamClock(self.profile.unit, self.profile.origin)
+        self.identity = identify(model, metadata)
+        silence = float("inf") if reset_after is None else self.clock.duration(reset_after, "reset_after")
+        capacity = max(_FIRST_CAPACITY, streams)
+        self.intake = Intake(
+            self.model, self.policy, self.profile, silence=silence, capacity=capacity, compiled=compiled
+        )
+        self.channels = self.intake.channels
+        self._at = self._offsets(at)
+        for key in range(streams) if streams > 1 else (None,):
+            self.intake.add(key)
+
+    @classmethod
+    def load(cls, folder: str | Path, streams: int = 1, **options: Any) -> Self:
+        """The model that `tides.save`, an estimator or `tides train` wrote; options as in the constructor."""
+        model: Any = load(folder)
+        return cls(model, streams, metadata={**read_metadata(folder), **read_facts(folder)}, **options)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The streams that are known."""
+        return list(self.intake.table)
+
+    def step(self, t: Any, x: Any, key: Key = None, *, static: Any = None, at: Any = None) -> NDArray[np.float64]:
+        """Take in the observation `x` (d,) at `t` and answer: (k,) or, for several offsets `at`, (q, c).
+
+        With `streams` > 1 and no key, x (streams, d) is one observation of every stream, `t` one time or one each.
+        An observation that is rejected raises `DataError` and changes nothing; one that is ignored changes nothing.
+        `static` is given once, with a stream's first observation.
+        """
+        if key is None and self.streams > 1:
+            return self._step_all(t, x, static, at)
+        given = None if static is None else [static]
+        values = self.profile.row(x, self.channels)[None]
+        answers = self.intake.take([key], np.array([self.clock.encode(t)]), values, given, self._offsets(at))
+        if answers.status[0] == "rejected":
+            raise DataError(answers.reasons[0] if key is None else f"stream {key!r}: {answers.reasons[0]}")
+        found: Floats = answers.values[0]
+        return found
+
+    def _step_all(self, t: Any, x: Any, static: Any, at: Any) -> Floats:
+        times = self.clock.encode_all(t)
+        times = np.repeat(times, self.streams) if times.size == 1 else times
+        answers = self.step_many(range(self.streams), times, x, static=static, at=at)
+        if "rejected" in answers.status:
+            where = answers.status.index("rejected")
+            raise DataError(f"stream {where}: {answers.reasons[where]}")
+        return answers.values
+
+    def step_many(
+        self, keys: Sequence[Key], times: Any, X: ArrayLike, *, static: Sequence[Any] | None = None, at: Any = None
+    ) -> Answers:
+        """One observation of each key, X (n, d), in this order; a key may come several times. Nothing raises for a
+        single bad observation: its status and the reason are in the answers."""
+        values = np.asarray(X, dtype=np.float64)
+        encoded = self.clock.encode_all(times)
+        n = len(keys)
+        if values.shape != (n, self.channels) or encoded.shape != (n,) or (static is not None and len(static) != n):
+            raise DataError(
+                f"keys, times, X: found {n}, {encoded.shape}, {values.shape}, "
+                f"wanted n keys, (n,) times and (n, {self.channels}) values"
+            )
+        return self.intake.take(keys, encoded, values, static, self._offsets(at))
+
+    def catch_up(
+        self, times: Any, values: ArrayLike, key: Key = None, *, static: Any = None, at: Any = None
+    ) -> NDArray[np.float64]:
+        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last."""
+        encoded, rows = self.clock.encode_all(times), np.asarray(values, dtype=np.float64)
+        if encoded.ndim != 1 or len(encoded) == 0 or rows.shape != (len(encoded), self.channels):
+            raise DataError(
+                f"values: found {rows.shape}, wanted (l, {self.channels}) with l = {len(encoded)} times ≥ 1"
+            )
+        if key is None and self.streams > 1:
+            raise DataError("key: several streams are followed; say which one catches up")
+        # The first goes through every check; the rest at once where nothing about it needs a decision.
+        answer = self.step(encoded[0], rows[0], key, static=static, at=at)
+        encoded, rows = encoded[1:], rows[1:]
+        replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
+        plain = max(0, len(encoded) - replayable)
+        row = self.intake.table.require(key)
+        if plain and self.intake.is_plain(row, encoded[:plain], rows[:plain]):
+            self.intake.read(row, encoded[:plain], rows[:plain])
+            answer = self.answer(key, at=at)
+            encoded, rows = encoded[plain:], rows[plain:]
+        for t, x in zip(encoded, rows, strict=True):
+            answer = self.step(t, x, key, at=at)
+        return answer
+
+    @torch.no_grad()
+    def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
+        """The answer after the newest observation, again."""
+        row = np.array([self.intake.table.require(key)])
+        found: Floats = self.intake.answers(row, self._offsets(at))[0]
+        return found
+
+    @torch.no_grad()
+    def peek(self, t_future: Any, key: Key = None) -> NDArray[np.float64]:
+        """The answer at a later time (or times) if nothing else is observed until then; nothing changes.
+
+        (k,) for one time, (q, k) for several. Needs `hold="following"`, or a forecaster that asks by `steps`.
+        """
+        row = self.intake.table.require(key)
+        since = self.intake.table.last[row]
+        if np.isnan(since):
+            raise DataError("peek: nothing has been observed yet, so there is no state to look ahead from")
+        several = not isinstance(t_future, str) and np.ndim(t_future) > 0
+        elapsed = self.clock.encode_all(t_future) - since
+        if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
+            raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
+        gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
+        if isinstance(self.model, Forecaster):
+            found = self.intake.bank.peek(np.array([row]), gap[None], None)[0]
+        else:
+            rows = np.full(len(gap), row)
+            found = self.intake.bank.peek(rows, gap, self.intake.static(rows))
+        answers = self.intake.finish(found)
+        return answers if several else answers[0]
+
+    def forget(self, key: Key) -> None:
+        """Drop a stream and its state."""
+        self.intake.forget(key)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All streams as tensors that safetensors can store; see `load_state_dict`."""
+        from tides.streaming.snapshot import session_state
+
+        return session_state(self)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken. A state of another model raises and changes nothing."""
+        from tides.streaming.snapshot import restore_session
+
+        restore_session(self, state)
+
+    def _offsets(self, at: Any) -> Floats:
+        """Offsets after the newest observation in the model's unit: a number or (q,)."""
+        if at is None:
+            return self._at
+        if isinstance(self.model, Forecaster):
+            several = not isinstance(at, str) and np.ndim(at) > 0
+            found = [self.clock.duration(one, "at") for one in (at if several else [at])]
+            if not found:
+                raise DataError("at: found no offset, wanted at least one")
+            return np.array(found if several else found[0])
+        if not (isinstance(at, float) and at == 0.0):
+            raise DataError(f"at: found {at!r}, but a {type(self.model).__name__} answers for now; see `peek`")
+        return np.array(0.0)

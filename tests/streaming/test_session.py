@@ -1,0 +1,237 @@
+"""A session answers as the model does on whole series, whatever the task, the hold and the way the stream comes in."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tides
+from tests.nn.models import small_config, unsettled
+from tides.errors import ConfigError, DataError, NotStreamable
+from tides.streaming import StreamSession
+
+MISSING = {"mask_channels": True}
+
+
+def series(length: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Times and values with a third of them missing, and two observations at one time."""
+    generator = np.random.default_rng(seed)
+    times = np.cumsum(generator.exponential(1.0, length))
+    times[3] = times[2]
+    values = generator.normal(size=(length, 2))
+    values[generator.random((length, 2)) < 0.33] = np.nan
+    return times, values
+
+
+def tensors(times: np.ndarray, values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x, seen = torch.tensor(np.nan_to_num(values))[None], torch.tensor(~np.isnan(values))[None]
+    return x, torch.tensor(times)[None], seen
+
+
+def classifier(**fields: Any) -> tides.SequenceClassifier:
+    return unsettled(tides.SequenceClassifier(small_config(**{**MISSING, **fields}), classes=3))
+
+
+def forecaster(mode: Any = "readout", **fields: Any) -> tides.Forecaster:
+    return unsettled(tides.Forecaster(small_config(**{**MISSING, **fields}), 2, mode))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"hold": "preceding"}, {"pool": "last"}, {"pool": "time"}, {"first_gap": "start"}, {"variant": "mamba-s"}],
+    ids=str,
+)
+@torch.no_grad()
+def test_class_probabilities_of_every_prefix(fields: dict[str, Any], compiled: bool) -> None:
+    if compiled:
+        pytest.importorskip("numba")
+    model = classifier(**fields)
+    session = StreamSession(model, compiled=compiled)
+    times, values = series()
+    for k in range(len(times)):
+        found = session.step(times[k], values[k])
+        x, t, seen = tensors(times[: k + 1], values[: k + 1])
+        wanted = model(x, model.gaps(t), observed=seen).softmax(-1)[0]
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(session.answer(), found)
+
+
+@pytest.mark.parametrize("mode", ["steps", "readout"])
+@torch.no_grad()
+def test_forecasts_of_every_prefix(mode: str) -> None:
+    model = forecaster(mode)
+    session = StreamSession(model, at=[0.0, 2.5])
+    times, values = series()
+    for k in range(len(times)):
+        found = session.step(times[k], values[k])
+        x, t, seen = tensors(times[: k + 1], values[: k + 1])
+        wanted = model(x, t, seen, t[:, -1:] + torch.tensor([[0.0, 2.5]]).double())[0]
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-7, atol=1e-9)
+    assert found.shape == (2, 2)
+    np.testing.assert_allclose(session.peek(times[-1] + np.array([0.0, 2.5])), found, rtol=1e-7)
+    np.testing.assert_allclose(session.step(times[-1] + 1, [1.0, None], at=3.0).shape, (2,))
+
+
+@torch.no_grad()
+def test_numbers_and_features() -> None:
+    times, values = series()
+    x, t, seen = tensors(times, values)
+    regressor = unsettled(tides.SequenceRegressor(small_config(**MISSING), targets=2))
+    found = StreamSession(regressor).catch_up(times, values)
+    np.testing.assert_allclose(found, regressor(x, regressor.gaps(t), observed=seen)[0].numpy(), rtol=1e-9)
+    backbone = unsettled(tides.Backbone(small_config(**MISSING)))
+    found = StreamSession(backbone).catch_up(times, values)
+    features, _ = backbone(x, backbone.calibration.gaps(t), observed=seen)
+    np.testing.assert_allclose(found, features[0, -1].numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("late", ["reject", "replay"])
+@pytest.mark.parametrize("make", [classifier, forecaster, lambda: forecaster("steps")])
+def test_catching_up_is_stepping(make: Any, late: Any) -> None:
+    model = make()
+    times, values = series(20)
+    stepped, caught = (StreamSession(model, late=late, history=4) for _ in range(2))
+    for t, x in zip(times, values, strict=True):
+        wanted = stepped.step(t, x)
+    caught.step(times[0], values[0])
+    np.testing.assert_allclose(caught.catch_up(times[1:], values[1:]), wanted, rtol=1e-9)
+    more = (times[-1] + 1.0, [0.5, np.nan])
+    np.testing.assert_allclose(caught.step(*more), stepped.step(*more), rtol=1e-9)
+
+
+def test_a_peek_changes_nothing_and_agrees_with_time_passing() -> None:
+    session = StreamSession(classifier(pool="last"))
+    times, values = series()
+    now = session.catch_up(times, values)
+    end = float(times[-1])
+    ahead = session.peek([end, end + 1.0, end + 5.0])
+    assert ahead.shape == (3, 3)
+    np.testing.assert_allclose(ahead[0], now, rtol=1e-9)
+    assert np.abs(ahead[2] - now).max() > 1e-4
+    np.testing.assert_allclose(session.peek(end + 5.0), ahead[2], rtol=1e-9)
+    np.testing.assert_allclose(session.answer(), now)
+    with pytest.raises(DataError, match="at or after the newest"):
+        session.peek(end - 1)
+    with pytest.raises(DataError, match="nothing has been observed"):
+        StreamSession(classifier()).peek(1.0)
+    preceding = StreamSession(classifier(hold="preceding"))
+    preceding.step(0.0, [1.0, 1.0])
+    with pytest.raises(ConfigError, match="following"):
+        preceding.peek(1.0)
+
+
+def test_many_streams_are_each_their_own() -> None:
+    model = classifier()
+    together, alone = StreamSession(model), {key: StreamSession(model) for key in range(40)}
+    generator = np.random.default_rng(0)
+    clock = np.zeros(40)
+    for _ in range(5):
+        keys = generator.integers(0, 40, 70).tolist()
+        gaps, X = generator.random(70), generator.normal(size=(70, 2))
+        times = []
+        for key, gap in zip(keys, gaps, strict=True):
+            clock[key] += gap
+            times.append(clock[key])
+        answers = together.step_many(keys, times, X)
+        assert set(answers.status) == {"taken"}
+        for i, key in enumerate(keys):
+            np.testing.assert_allclose(answers.values[i], alone[key].step(times[i], X[i]), rtol=1e-9)
+    assert len(together.keys) == len(set(together.keys)) > 30
+    np.testing.assert_allclose(together.answer(7), alone[7].answer(), rtol=1e-9)
+    together.forget(7)
+    assert 7 not in together.keys
+    with pytest.raises(DataError, match="7"):
+        together.answer(7)
+    # A forgotten stream begins anew.
+    np.testing.assert_allclose(together.step(0.5, [1.0, 2.0], key=7), StreamSession(model).step(0.5, [1.0, 2.0]))
+
+
+def test_a_fixed_number_of_streams() -> None:
+    model = classifier()
+    session, one = StreamSession(model, streams=3), StreamSession(model)
+    X = np.arange(6.0).reshape(3, 2)
+    session.step(1.0, X)
+    found = session.step([2.0, 3.0, 4.0], -X)
+    assert found.shape == (3, 3)
+    one.step(1.0, X[2])
+    np.testing.assert_allclose(found[2], one.step(4.0, -X[2]), rtol=1e-9)
+    np.testing.assert_allclose(session.step(5.0, [0.0, 1.0], key=2), one.step(5.0, [0.0, 1.0]), rtol=1e-9)
+    with pytest.raises(DataError, match="stream 2: late"):
+        session.step(4.5, X)
+    with pytest.raises(DataError, match="key"):
+        session.catch_up([6.0], X[:1])
+    with pytest.raises(ConfigError, match="streams"):
+        StreamSession(model, streams=0)
+
+
+def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
+    model = classifier().float()
+    metadata = {"channels": ["hr", "spo2"], "classes": ["home", "icu", "died"], "unit": "h", "origin": "2031-05-01"}
+    tides.save(model, tmp_path, metadata=metadata)
+    session, plain = StreamSession.load(tmp_path), StreamSession.load(tmp_path)
+    assert session.profile.classes == ("home", "icu", "died")
+    start = datetime(2031, 5, 1, tzinfo=UTC)
+    named = [
+        session.step(start, {"spo2": 97}),
+        session.step("2031-05-01T06:30:00Z", {"hr": 84, "spo2": None}),
+        session.step(np.datetime64("2031-05-01T07:30"), [91, 95]),
+        session.step(start.astimezone() + timedelta(hours=8), {}),
+    ]
+    nan = np.nan
+    numbers = [(0.0, [nan, 97]), (6.5, [84, nan]), (7.5, [91, 95]), (8.0, [nan, nan])]
+    for found, (t, x) in zip(named, numbers, strict=True):
+        np.testing.assert_allclose(found, plain.step(t, x), rtol=1e-6)
+    with pytest.raises(DataError, match="'heart rate', the model knows hr, spo2"):
+        session.step(9.0, {"heart rate": 3})
+    with pytest.raises(DataError, match="ISO 8601"):
+        session.step("tomorrow", [1, 2])
+    with pytest.raises(DataError, match="found 3 values, wanted 2"):
+        session.step(9.0, [1, 2, 3])
+    with pytest.raises(DataError, match="no unit"):
+        StreamSession(model).step(start, [1, 2])
+
+
+def test_static_columns_come_with_the_first_observation(tmp_path: Path) -> None:
+    model = unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=2, static_size=3))
+    schema = {
+        "channels": ["a", "b"],
+        "unit": "h",
+        "origin": None,
+        "class_names": ["no", "yes"],
+        "static": [
+            {"name": "age", "categories": None, "ordinal": False},
+            {"name": "sex", "categories": ["f", "m"], "ordinal": False},
+        ],
+    }
+    tides.save(model, tmp_path, metadata={"schema": schema})
+    session = StreamSession.load(tmp_path)
+    with pytest.raises(DataError, match="static: wanted with the first observation"):
+        session.step(0.0, [1.0, 2.0], key="p")
+    assert "p" not in session.keys
+    with pytest.raises(DataError, match="'x', the model knows f, m"):
+        session.step(0.0, [1.0, 2.0], key="p", static={"sex": "x"})
+    session.step(0.0, [1.0, 2.0], key="p", static={"age": 63, "sex": "m"})
+    found = session.step(2.0, [1.5, np.nan], key="p")
+    x = torch.tensor([[[1.0, 2.0], [1.5, 0.0]]]).double()
+    seen = torch.tensor([[[True, True], [True, False]]])
+    with torch.no_grad():
+        gaps = model.gaps(torch.tensor([[0.0, 2.0]]).double())
+        wanted = model(x, gaps, observed=seen, static=torch.tensor([[63.0, 0.0, 1.0]]).double()).softmax(-1)
+    np.testing.assert_allclose(found, wanted[0].numpy(), rtol=1e-9)
+    with pytest.raises(DataError, match="no static covariates"):
+        StreamSession(classifier()).step(0.0, [1.0, 2.0], static=[1.0])
+
+
+def test_what_cannot_be_streamed_says_so() -> None:
+    with pytest.raises(NotStreamable, match="future"):
+        StreamSession(classifier(bidirectional=True))
+    with pytest.raises(ConfigError, match="Linear cannot be streamed"):
+        StreamSession(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="see `peek`"):
+        StreamSession(classifier(), at=[1.0, 2.0])
+    with pytest.raises(DataError, match="n keys"):
+        StreamSession(classifier()).step_many(["a"], [0.0, 1.0], [[1.0, 2.0]])
