@@ -14,6 +14,7 @@ CHANNELS, CLASSES = 3, 4
 _CLASSIFIER = {"input_size": CHANNELS, "classes": CLASSES, "mask_channels": True}
 _STACK = {**_CLASSIFIER, "hidden_size": 8, "depth": 2, "dropout": 0.0}
 _FORECASTER = {"input_size": CHANNELS}
+_JUMP = {**_FORECASTER, "hidden_size": 6, "observation_size": 5, "feature_size": 4, "dropout": 0.0}
 
 SMALL: dict[str, dict[str, Any]] = {
     "lru": {**_STACK, "state_size": 6, "time_channel": "gap", "steps": "physical"},
@@ -32,6 +33,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "grafiti": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "grafiti-c": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "cru": {**_FORECASTER, "latent_size": 6, "hidden_size": 7, "bases": 3, "bandwidth": 1},
+    "gru-ode-bayes": {**_JUMP, "substeps": 2},
+    "neural-flow-resnet": {**_JUMP, "flow_size": 7},
+    "neural-flow-gru": _JUMP,
+    "neural-flow-coupling": {**_JUMP, "flow_size": 7},
     "linodenet": {**_FORECASTER, "hidden_size": 5, "latent_size": 6, "depth": 2},
 }
 

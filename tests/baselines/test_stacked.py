@@ -18,7 +18,7 @@ STACKABLE = [
 @pytest.mark.parametrize("name", STACKABLE)
 def test_models_side_by_side(name: str) -> None:
     """Every model has its own weights and its own batch, as the folds of an experiment have."""
-    models = [make(name).eval() for _ in range(2)]
+    models = [make(name).train() for _ in range(2)]
     with torch.no_grad():
         for parameter in models[1].parameters():
             parameter.mul_(1.1).add_(0.01)
@@ -39,6 +39,8 @@ def test_models_side_by_side(name: str) -> None:
         marks = {"valid": own.valid, "query_valid": own.query_valid}
         output = model(own.values, own.times, own.observed, own.query_times, **marks)
         torch.testing.assert_close(outputs[i], output, rtol=1e-8, atol=1e-10)
+        for key, buffer in model.named_buffers():
+            torch.testing.assert_close(buffers[key][i], buffer, rtol=1e-8, atol=1e-10, msg=key)
         output.square().sum().backward()
         for key, parameter in model.named_parameters():
             wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -135,7 +135,7 @@ class ForecastModel(nn.Module, ABC):
         if self.config.first_gap == "start":
             first = torch.zeros_like(line.moments[:, :1])
         else:
-            first = line.moments[:, :1] - self.calibration.first_gap / self._unit
+            first = line.moments[:, :1] - self.first_gap
         nothing = question.values.new_zeros(b, q, self.channels)
         return Events(
             values=line.merge(question.values, nothing),
@@ -143,6 +143,11 @@ class ForecastModel(nn.Module, ABC):
             gaps=line.moments.diff(dim=1, prepend=first).masked_fill(~line.real, 0).to(nothing.dtype),
             line=line,
         )
+
+    @property
+    def first_gap(self) -> Tensor:
+        """Gap before the first observation in the model's unit, unless the policy is `start`."""
+        return self.calibration.first_gap / self._unit
 
     @property
     def _unit(self) -> Tensor:

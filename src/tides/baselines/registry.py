@@ -59,6 +59,10 @@ _FORECASTERS = {
     "grafiti-c": Entry("forecasting", "grafiti", "GraFITiC", "GraFITiConfig"),
     "linodenet": Entry("forecasting", "linodenet", "LinODEnet", "LinODEnetConfig"),
     "cru": Entry("forecasting", "cru", "CRU", "CRUConfig"),
+    "gru-ode-bayes": Entry("forecasting", "gru_ode_bayes", "GRUODEBayes", "GRUODEBayesConfig"),
+    "neural-flow-resnet": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "resnet"}),
+    "neural-flow-gru": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "gru"}),
+    "neural-flow-coupling": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "coupling"}),
 }
 _ENTRIES = _CLASSIFIERS | _FORECASTERS
 
