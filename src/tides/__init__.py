@@ -17,13 +17,13 @@ from tides.errors import (
 )
 
 if TYPE_CHECKING:
-    from tides import artefacts, data, functional, kernels, nn, training
+    from tides import artefacts, data, estimators, functional, kernels, nn, streaming, training
     from tides.artefacts import load, save
     from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 
 __version__ = "0.1.0"
 
-_ROOMS = ("artefacts", "data", "functional", "kernels", "nn", "training")
+_ROOMS = ("artefacts", "data", "estimators", "functional", "kernels", "nn", "streaming", "training")
 _HOME = {
     "Backbone": "nn",
     "Forecaster": "nn",
@@ -49,11 +49,13 @@ __all__ = [
     "TidesError",
     "artefacts",
     "data",
+    "estimators",
     "functional",
     "kernels",
     "load",
     "nn",
     "save",
+    "streaming",
     "training",
 ]
 

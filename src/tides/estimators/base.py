@@ -1,0 +1,206 @@
+"""What the estimators share: reading X, building and training the network, answering, saving."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tides.data.arrays import Layout
+from tides.data.attributes import LabelKind
+from tides.data.dataset import IrregularDataset
+from tides.data.pivot import Duplicates
+from tides.data.schema import Schema
+from tides.errors import ConfigError, DataError
+from tides.estimators.inputs import Columns, Labels, is_matrix, is_table, read_series
+from tides.estimators.recipe import RECIPE, network_config, split_off, train_config
+from tides.estimators.scikit import (
+    BaseEstimator,
+    check_consistent_length,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
+from tides.nn.config import TIDESConfig
+from tides.training.engine import fit
+from tides.training.evaluation import load_batch
+from tides.training.state import Row
+from tides.training.tasks import Task
+
+Array = NDArray[Any]
+
+
+class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
+    """Constructors only store arguments; everything learnt ends with an underscore."""
+
+    _label_kind: ClassVar[LabelKind] = "auto"
+    model_: nn.Module
+    schema_: Schema
+    task_: Task
+    history_: list[Row]
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        label: str | None = None,
+        channel: str | None = None,
+        value: str | None = None,
+        channels: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        group: str | None = None,
+        unit: str | None = None,
+        duplicates: Duplicates = "error",
+        layout: Layout | None = None,
+        hidden_size: int = RECIPE.hidden_size,
+        state_size: int = RECIPE.state_size,
+        depth: int = RECIPE.depth,
+        dropout: float = RECIPE.dropout,
+        model: Mapping[str, Any] | None = None,
+        epochs: int = RECIPE.epochs,
+        batch_size: int | None = None,
+        lr: float = RECIPE.lr,
+        weight_decay: float = RECIPE.weight_decay,
+        patience: int | None = RECIPE.patience,
+        validation: float = RECIPE.validation,
+        training: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        folder: str | Path | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.id = id
+        self.time = time
+        self.label = label
+        self.channel = channel
+        self.value = value
+        self.channels = channels
+        self.static = static
+        self.group = group
+        self.unit = unit
+        self.duplicates = duplicates
+        self.layout = layout
+        self.hidden_size = hidden_size
+        self.state_size = state_size
+        self.depth = depth
+        self.dropout = dropout
+        self.model = model
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation = validation
+        self.training = training
+        self.device = device
+        self.folder = folder
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted estimator to `folder`; the layout is described in `tides.estimators`."""
+        from tides.estimators.folder import save_estimator
+
+        check_is_fitted(self)
+        return save_estimator(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The estimator that `save` wrote."""
+        from tides.estimators.folder import load_estimator
+
+        found = load_estimator(folder)
+        if not isinstance(found, cls):
+            raise ConfigError(f"{folder}: holds a {type(found).__name__}, wanted a {cls.__name__}")
+        return found
+
+    def to_dataset(self, X: Any, *, times: Any = None) -> IrregularDataset:
+        """`X` as this estimator reads it: `predict` answers for `to_dataset(X).ids`, in that order."""
+        check_is_fitted(self)
+        return self._read(X, times, labels="ignored", fitted=True)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _read(self, X: Any, times: Any, *, labels: Labels, fitted: bool) -> IrregularDataset:
+        columns = Columns.of(self)
+        without_columns = is_table(X) and columns.id is None and columns.time is None and not isinstance(X, (str, Path))
+        if without_columns or (not is_table(X) and is_matrix(X)):
+            X = validate_data(self, X, reset=not fitted, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
+        schema = self.schema_ if fitted else None
+        data = read_series(X, times, columns, labels=labels, label_kind=self._label_kind, schema=schema)
+        empty = np.flatnonzero(data.lengths == 0)
+        if len(empty):
+            raise DataError(f"series {data.ids[int(empty[0])]!r} has no time step")
+        return data
+
+    def _check_count(self, data: IrregularDataset, y: Any) -> None:
+        if y is not None:
+            check_consistent_length(range(len(data)), y)
+        if len(data) < 2:
+            raise DataError(f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series")
+
+    def _fit_network(self, data: IrregularDataset) -> None:
+        """Split, build, calibrate and train on series that carry their labels."""
+        generator = check_random_state(self.random_state)
+        seed = int(generator.randint(2**31 - 1)) if not isinstance(self.random_state, int) else self.random_state
+        parts = self._parts(data, seed)
+        config = network_config(self, data, self._input_size(data))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = self._network(config, data).to(self.device)
+        self.task_ = self._task(parts[0])
+        settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
+        folder = None if self.folder is None else Path(self.folder)
+        result = fit(network, self.task_, parts, settings, folder=folder, progress=bool(self.verbose))
+        self.model_ = network.eval()
+        self.history_ = result.history
+        self.best_epoch_ = result.best_epoch
+        self.n_iter_ = result.epochs
+
+    def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+        return split_off(data, self.validation, seed)
+
+    def _input_size(self, data: IrregularDataset) -> int:
+        return len(data.channels)
+
+    @abstractmethod
+    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
+        """A new network for this data."""
+
+    @abstractmethod
+    def _task(self, train: IrregularDataset) -> Task:
+        """What it learns."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """What `estimator.json` holds besides parameters and schema."""
+
+    @abstractmethod
+    def _restore(self, facts: dict[str, Any]) -> None:
+        """The inverse of `_facts`, once `model_` and `schema_` are there."""
+
+    @torch.no_grad()
+    def _outputs(self, data: IrregularDataset, batch_size: int = 64) -> Iterator[Tensor]:
+        """The network's answers, batch by batch.
+
+        On a CPU they are computed in double precision, so that an answer does not depend on who else is in the batch.
+        """
+        network = self.model_
+        if next(network.parameters()).device.type == "cpu":
+            network = deepcopy(network).double()
+        network.eval()
+        for begin in range(0, len(data), batch_size):
+            yield self.task_.predict(network, load_batch(network, data[begin : begin + batch_size]))

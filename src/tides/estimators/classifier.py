@@ -1,0 +1,198 @@
+"""`TIDESClassifier`: to which class does a series belong?"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from tides.data.arrays import Layout
+from tides.data.attributes import LabelKind
+from tides.data.dataset import IrregularDataset
+from tides.data.pivot import Duplicates
+from tides.errors import ConfigError, DataError
+from tides.estimators.recipe import RECIPE
+from tides.estimators.scikit import (
+    ClassifierMixin,
+    assert_all_finite,
+    check_classification_targets,
+    check_is_fitted,
+    column_or_1d,
+)
+from tides.estimators.sequences import SequenceEstimator, static_size
+from tides.nn.config import TIDESConfig
+from tides.nn.heads import SequenceClassifier
+from tides.training.tasks import Classification
+
+
+class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
+    """Classifies irregular, partly observed series; NaN is missing.
+
+    X is an `IrregularDataset`, a table (a frame or the path of a file; `id` and `time` name its columns, `label`,
+    `static`, `group`, or `channel` and `value` further ones), an array (cases, channels, length), a list of arrays
+    (channels, length_i), a PyPOTS dictionary, or a matrix whose rows are series of one channel. `times=` gives arrays
+    their times: one vector for all, or one for each; 0, 1, 2, … without. `tides.estimators.recipe` says what the
+    defaults do. `model` and `training` are further fields of `TIDESConfig` and `TrainConfig`. `class_weight` is
+    None, "balanced" or {class: weight}. With `folder` an interrupted `fit` continues (give `random_state` a number).
+
+    Learnt: `classes_`, `model_` (a `tides.SequenceClassifier`), `schema_`, `history_`, `best_epoch_`.
+    """
+
+    _label_kind: ClassVar[LabelKind] = "class"
+    classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        label: str | None = None,
+        channel: str | None = None,
+        value: str | None = None,
+        channels: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        group: str | None = None,
+        unit: str | None = None,
+        duplicates: Duplicates = "error",
+        layout: Layout | None = None,
+        hidden_size: int = RECIPE.hidden_size,
+        state_size: int = RECIPE.state_size,
+        depth: int = RECIPE.depth,
+        dropout: float = RECIPE.dropout,
+        model: Mapping[str, Any] | None = None,
+        epochs: int = RECIPE.epochs,
+        batch_size: int | None = None,
+        lr: float = RECIPE.lr,
+        weight_decay: float = RECIPE.weight_decay,
+        patience: int | None = RECIPE.patience,
+        validation: float = RECIPE.validation,
+        training: Mapping[str, Any] | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
+        device: str = "cpu",
+        folder: str | Path | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            id=id,
+            time=time,
+            label=label,
+            channel=channel,
+            value=value,
+            channels=channels,
+            static=static,
+            group=group,
+            unit=unit,
+            duplicates=duplicates,
+            layout=layout,
+            hidden_size=hidden_size,
+            state_size=state_size,
+            depth=depth,
+            dropout=dropout,
+            model=model,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            patience=patience,
+            validation=validation,
+            training=training,
+            device=device,
+            folder=folder,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+        """Train on X with classes y; tables and data sets may bring their own labels."""
+        data, truth = self._truth(X, y, times, fitted=False)
+        if truth is None:
+            raise DataError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
+            )
+        if y is not None:
+            self._check_count(data, y)
+            truth = column_or_1d(y, warn=True)
+            assert_all_finite(truth, input_name="y")
+            check_classification_targets(truth)
+            self.classes_, codes = np.unique(truth, return_inverse=True)
+        else:
+            names = data.class_names
+            found, codes = np.unique(truth, return_inverse=True)
+            self.classes_ = _natural([names[int(i)] for i in found]) if names is not None else found
+        if len(self.classes_) < 2:
+            what = "y" if self.label is None else f"label {self.label!r}"
+            raise DataError(
+                f"{what}: all {len(data)} series have one class, {self.classes_.tolist()[0]!r}; wanted two or more"
+            )
+        self._check_count(data, None)
+        self._train(data, codes.tolist())
+        return self
+
+    def predict(self, X: Any, *, times: Any = None) -> NDArray[Any]:
+        """The most probable class of each series (n,)."""
+        probabilities = self.predict_proba(X, times=times)
+        found: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return found
+
+    def predict_proba(self, X: Any, *, times: Any = None) -> NDArray[np.float64]:
+        """Probabilities (n, k) of the classes, in the order of `classes_`."""
+        check_is_fitted(self)
+        probabilities: NDArray[np.float64] = self._answers(X, times).softmax(-1).numpy()
+        return probabilities
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
+        """Accuracy."""
+        check_is_fitted(self)
+        truth = self.true_classes(X, y, times=times)
+        hits = self.predict(X, times=times) == truth
+        return float(np.average(hits, weights=sample_weight))
+
+    def true_classes(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[Any]:
+        """The classes that y, the table's label column or the series state, as members of `classes_`."""
+        data, truth = self._truth(X, y, times, fitted=True)
+        if truth is None:
+            raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
+        if y is not None:
+            return np.asarray(column_or_1d(y))
+        names = data.class_names
+        return np.asarray(truth) if names is None else _natural(list(names))[truth]
+
+    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
+        head = SequenceClassifier(config, len(self.classes_), static_size=static_size(data))
+        return self._with_static(head, data)
+
+    def _task(self, train: IrregularDataset) -> Classification:
+        if self.class_weight is None:
+            return Classification()
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
+            return Classification.balanced(train)
+        missing = [one for one in self.classes_.tolist() if one not in self.class_weight]
+        if missing:
+            raise ConfigError(f"class_weight: class {missing[0]!r} has no weight")
+        return Classification(tuple(float(self.class_weight[one]) for one in self.classes_.tolist()))
+
+    def _facts(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist()}
+
+    def _restore(self, facts: dict[str, Any]) -> None:
+        self.classes_ = np.array(facts["classes"])
+        self.task_ = Classification()
+
+
+def _natural(names: Sequence[str]) -> NDArray[Any]:
+    """Classes of a table as they stood there: whole numbers and truth values again, everything else as text."""
+    try:
+        numbers = [int(name) for name in names]
+        if [str(number) for number in numbers] == list(names):
+            return np.array(numbers)
+    except ValueError:
+        pass
+    if set(names) <= {"True", "False"}:
+        return np.array([name == "True" for name in names])
+    return np.array(list(names))

@@ -1,0 +1,275 @@
+"""`TIDESForecaster`: values at any later (or earlier) times, with intervals."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tides.data.arrays import Layout
+from tides.data.dataset import IrregularDataset
+from tides.data.pivot import Duplicates
+from tides.data.scaling import Scaling
+from tides.data.series import IrregularSeries
+from tides.errors import DataError
+from tides.estimators.base import TIDESEstimator
+from tides.estimators.intervals import Array, Calibrated
+from tides.estimators.origins import Origins, join_static
+from tides.estimators.questions import query_times, time_span
+from tides.estimators.recipe import RECIPE, split_off
+from tides.estimators.scikit import check_is_fitted
+from tides.nn.config import TIDESConfig
+from tides.nn.forecaster import Forecaster
+from tides.training.tasks import Forecasting
+
+
+class TIDESForecaster(TIDESEstimator):
+    """Forecasts irregular, partly observed series at any times; NaN is missing.
+
+    Trained on random origins: of each series it sees what was known at some observed time and is asked for what was
+    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X and the
+    other arguments are those of `TIDESClassifier`; there is no y. Static features join every row as channels.
+
+    `smoothing=True` reads series in both directions and learns to fill in the past too; without it a question about
+    the past is answered from what was known before. `gaussian` makes the network predict a spread beside the mean;
+    a share `calibration` of the series is kept apart to calibrate intervals (`tides.estimators.intervals`).
+
+    Learnt: `model_` (a `tides.Forecaster`), `horizon_` (in the data's unit), `schema_`, `history_`, `best_epoch_`.
+    """
+
+    task_: Forecasting
+    model_: Forecaster
+
+    def __init__(
+        self,
+        horizon: float | str | None = None,
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        channel: str | None = None,
+        value: str | None = None,
+        channels: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        group: str | None = None,
+        unit: str | None = None,
+        duplicates: Duplicates = "error",
+        layout: Layout | None = None,
+        hidden_size: int = RECIPE.hidden_size,
+        state_size: int = RECIPE.state_size,
+        depth: int = RECIPE.depth,
+        dropout: float = RECIPE.dropout,
+        model: Mapping[str, Any] | None = None,
+        epochs: int = RECIPE.epochs,
+        batch_size: int | None = None,
+        lr: float = RECIPE.lr,
+        weight_decay: float = RECIPE.weight_decay,
+        patience: int | None = RECIPE.patience,
+        validation: float = RECIPE.validation,
+        training: Mapping[str, Any] | None = None,
+        origins: int = 4,
+        smoothing: bool = False,
+        gaussian: bool = True,
+        interval: Literal["conformal", "gaussian"] = "conformal",
+        calibration: float = RECIPE.calibration,
+        device: str = "cpu",
+        folder: str | Path | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            id=id,
+            time=time,
+            channel=channel,
+            value=value,
+            channels=channels,
+            static=static,
+            group=group,
+            unit=unit,
+            duplicates=duplicates,
+            layout=layout,
+            hidden_size=hidden_size,
+            state_size=state_size,
+            depth=depth,
+            dropout=dropout,
+            model=model,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            patience=patience,
+            validation=validation,
+            training=training,
+            device=device,
+            folder=folder,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.horizon = horizon
+        self.origins = origins
+        self.smoothing = smoothing
+        self.gaussian = gaussian
+        self.interval = interval
+        self.calibration = calibration
+
+    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+        """Train on X; `y` is ignored."""
+        data = self._read(X, times, labels="ignored", fitted=False)
+        self._check_count(data, None)
+        if self.horizon is None:
+            raise DataError("horizon: state how far ahead to forecast, in the data's unit or such as '24h'")
+        self.horizon_ = time_span(self.horizon, data.unit, "horizon")
+        self.schema_ = data.schema
+        rows = IrregularDataset([join_static(one.replace(label=None)) for one in data], channels=self._inputs(data))
+        asking = [len(self._origins.cuts(one)) > 0 for one in rows]
+        if sum(asking) < 2:
+            raise DataError(
+                f"horizon: only {sum(asking)} of {len(rows)} series have an observation within {self.horizon_:g} "
+                f"{data.unit or ''} after another one; wanted at least two"
+            )
+        self._fit_network(rows[np.flatnonzero(asking)])
+        self._calibrate()
+        return self
+
+    def predict(self, X: Any, at: Any = None, *, times: Any = None) -> Any:
+        """Values (n, q, c) at the asked times (by default one horizon after each series' last time).
+
+        `at`: numbers and dates are absolute, "+6h" and "-30min" are relative to the last time of each series; several
+        at once, the same for all series or one row for each (a list of arrays comes back if rows differ in length).
+        """
+        return self._shaped([mean for mean, _ in self._moments(X, at, times)])
+
+    def predict_interval(
+        self,
+        X: Any,
+        at: Any = None,
+        coverage: float = 0.9,
+        *,
+        method: Literal["conformal", "gaussian"] | None = None,
+        times: Any = None,
+    ) -> tuple[Any, Any]:
+        """Lower and upper ends, each in the shape of `predict`, between which a share `coverage` of values lies."""
+        check_is_fitted(self)
+        half = self.calibrated_.width(coverage, method or self.interval)
+        found = self._moments(X, at, times)
+        low = [mean - half * spread for mean, spread in found]
+        return self._shaped(low), self._shaped([mean + half * spread for mean, spread in found])
+
+    def score(self, X: Any, y: Any = None, *, times: Any = None) -> float:
+        """R² over random origins of these series, each channel in units of its training spread; `y` is ignored."""
+        mean, _, truth, scored, _ = self.backtest(X, times=times)
+        scale = np.array(self.task_.scale)
+        error, centre = (mean - truth) / scale, (truth - self._centre()) / scale
+        return 1.0 - float((error[scored] ** 2).sum() / max((centre[scored] ** 2).sum(), 1e-300))
+
+    def backtest(
+        self, X: Any, *, per_series: int = 4, seed: int = 0, times: Any = None
+    ) -> tuple[Array, Array, Array, NDArray[np.bool_], IrregularDataset]:
+        """Answers at random origins of series whose future is known: mean, spread, truth and what was observed, each
+        (m, c) over all asked times, and the questions."""
+        check_is_fitted(self)
+        data = self._read(X, times, labels="ignored", fitted=True)
+        rows = IrregularDataset([self._row(one) for one in data], channels=self._inputs(data))
+        rows = rows[np.flatnonzero([len(self._origins.cuts(one)) > 0 for one in rows])]
+        if len(rows) == 0:
+            raise DataError(f"X: no series has an observation within {self.horizon_:g} after another one")
+        questions = self._origins.fixed(rows, per_series, seed)
+        return *self._scored(questions), questions
+
+    @property
+    def _origins(self) -> Origins:
+        return Origins(self.horizon_, len(self.schema_.channels), self.smoothing)
+
+    def _inputs(self, data: IrregularDataset) -> tuple[str, ...]:
+        static = data.static
+        width = 0 if static is None else static.shape[1]
+        return (*data.channels, *(data.static_names or tuple(f"static_{i}" for i in range(width))))
+
+    def _row(self, series: IrregularSeries) -> IrregularSeries:
+        row = join_static(series.replace(label=None, query_times=None, target=None, target_observed=None))
+        if row.values.shape[1] != self.model_.config.input_size:
+            raise DataError(
+                f"X: found {row.values.shape[1]} channels and static features; "
+                f"the model was trained on {self.model_.config.input_size}"
+            )
+        return row
+
+    def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+        rest, self._kept = split_off(data, self.calibration, seed)
+        train, val = split_off(rest, self.validation, seed + 1)
+        self._seed = seed
+        self._scales = Scaling.fit(train)
+        repeated = train[np.tile(np.arange(len(train)), self.origins)]
+        return repeated.map(self._origins.fresh), None if val is None else self._origins.fixed(val, 4, seed)
+
+    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
+        c = len(self.schema_.channels)
+        if self.smoothing:
+            config = config.replace(bidirectional=True)
+        readout = config.hold == "following" and not config.bidirectional
+        return Forecaster(config, 2 * c if self.gaussian else c, "readout" if readout else "steps")
+
+    def _task(self, train: IrregularDataset) -> Forecasting:
+        return Forecasting(tuple(self._scales.std[: len(self.schema_.channels)].tolist()), self.gaussian)
+
+    def _calibrate(self) -> None:
+        kept, c = self._kept, len(self.schema_.channels)
+        self.calibrated_ = Calibrated.none(c)
+        if kept is not None:
+            self.calibrated_ = Calibrated.fit(*self._scored(self._origins.fixed(kept, 4, self._seed + 2)), len(kept))
+        del self._kept, self._scales, self._seed
+
+    def _scored(self, questions: IrregularDataset) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
+        found = self._split(questions)
+        mean, spread = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
+        truth = np.concatenate([one.target for one in questions])
+        scored = np.concatenate([one.target_observed for one in questions])
+        return mean, spread, truth, scored
+
+    def _moments(self, X: Any, at: Any, times: Any) -> list[tuple[Array, Array]]:
+        """Mean and spread (q, c) of every series, in the order of the questions."""
+        check_is_fitted(self)
+        data = self._read(X, times, labels="ignored", fitted=True)
+        asked = query_times(f"+{self.horizon_!r}" if at is None else at, data, self.schema_)
+        orders = [np.argsort(moments, kind="stable") for moments in asked]
+        c = len(self.schema_.channels)
+        questions = [
+            self._row(one).replace(
+                query_times=moments[order],
+                target=np.zeros((len(moments), c)),
+                target_observed=np.zeros((len(moments), c), np.bool_),
+            )
+            for one, moments, order in zip(data, asked, orders, strict=True)
+        ]
+        found = self._split(IrregularDataset(questions, channels=self._inputs(data)))
+        back = [np.argsort(order) for order in orders]
+        return [(mean[place], spread[place]) for (mean, spread), place in zip(found, back, strict=True)]
+
+    def _split(self, questions: IrregularDataset) -> list[tuple[Array, Array]]:
+        """Mean and spread of each question, padding removed."""
+        counts = [len(one.query_times) for one in questions]  # type: ignore[arg-type]
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for output in self._outputs(questions):
+            mean, spread = self.task_.moments(output)
+            if spread is None:
+                spread = torch.tensor(self.task_.scale, dtype=mean.dtype).expand_as(mean)
+            pairs += list(zip(mean.double().cpu(), spread.double().cpu(), strict=True))
+        return [(m[:n].numpy(), s[:n].numpy()) for (m, s), n in zip(pairs, counts, strict=True)]
+
+    def _shaped(self, rows: list[Array]) -> Any:
+        return np.stack(rows) if len({len(row) for row in rows}) == 1 else rows
+
+    def _centre(self) -> Array:
+        shift = self.model_.backbone.calibration.shift
+        return shift.double().cpu().numpy()[: len(self.schema_.channels)]
+
+    def _facts(self) -> dict[str, Any]:
+        facts = {"horizon": self.horizon_, "gaussian": self.gaussian, "spread_scale": list(self.task_.scale or ())}
+        return facts | self.calibrated_.to_dict()
+
+    def _restore(self, facts: dict[str, Any]) -> None:
+        self.horizon_ = float(facts["horizon"])
+        self.task_ = Forecasting(tuple(facts["spread_scale"]), bool(facts["gaussian"]))
+        self.calibrated_ = Calibrated.from_dict(facts)

@@ -1,0 +1,178 @@
+"""Whatever `fit` and `predict` are given, as one data set: tables, arrays, lists, dictionaries, data sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.arrays import Layout, from_arrays
+from tides.data.attributes import LabelKind
+from tides.data.clock import encode_dates
+from tides.data.dataset import IrregularDataset
+from tides.data.schema import Schema
+from tides.data.series import IrregularSeries
+from tides.data.sources import open_table
+from tides.data.tables import from_long, from_wide
+from tides.errors import ConfigError, DataError
+
+Labels = Literal["required", "ignored"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The constructor's arguments about tables: which column plays which part."""
+
+    id: str | None
+    time: str | None
+    label: str | None
+    channel: str | None
+    value: str | None
+    channels: Sequence[str] | None
+    static: Sequence[str]
+    group: str | None
+    unit: str | None
+    duplicates: Any
+    layout: Layout | None
+
+    @classmethod
+    def of(cls, estimator: Any) -> "Columns":
+        names = ("id", "time", "label", "channel", "value", "channels", "group", "unit", "duplicates", "layout")
+        static = estimator.static
+        if isinstance(static, str):
+            raise ConfigError(f"static: found {static!r}, wanted a list of column names")
+        return cls(**{name: getattr(estimator, name, None) for name in names}, static=tuple(static or ()))
+
+
+def is_table(X: Any) -> bool:
+    """A frame, an Arrow table or the path of a file."""
+    if isinstance(X, (str, Path)):
+        return True
+    library = type(X).__module__.partition(".")[0]
+    return library in ("pandas", "polars", "pyarrow") and hasattr(X, "columns")
+
+
+def is_matrix(X: Any) -> bool:
+    """Two axes of plain numbers: one series of one channel in each row."""
+    if isinstance(X, (IrregularDataset, Mapping)):
+        return False
+    if isinstance(X, (list, tuple)):
+        rows = [np.ndim(row) == 1 and not isinstance(row, IrregularSeries) for row in X[:1]]
+        return bool(rows) and rows[0] and len({len(row) if np.ndim(row) else -1 for row in X}) == 1
+    # Sparse matrices, frames and whatever else is not a plain array: scikit-learn's checks know what to say.
+    return getattr(X, "ndim", 2) != 3
+
+
+def read_series(
+    X: Any,
+    times: Any,
+    columns: Columns,
+    *,
+    labels: Labels,
+    label_kind: LabelKind,
+    schema: Schema | None,
+) -> IrregularDataset:
+    """`X` as a data set. With `schema` (of the training data) it must have the same channels and static columns."""
+    if isinstance(X, IrregularDataset):
+        data = X
+    elif isinstance(X, (list, tuple)) and X and all(isinstance(one, IrregularSeries) for one in X):
+        data = IrregularDataset(X, schema=schema) if schema else IrregularDataset(X, unit=columns.unit)
+    elif is_table(X):
+        return _from_table(X, times, columns, labels, label_kind, schema)
+    else:
+        return _from_arrays(X, times, columns, schema)
+    if times is not None:
+        raise DataError("times: the series have times of their own")
+    if schema is not None:
+        _check_same(data, schema)
+    return data
+
+
+def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) -> IrregularDataset:
+    unit, origin = columns.unit, None if schema is None else schema.origin
+    if times is not None and len(times):
+        times, unit, origin = _numbers(times, unit, origin)
+    data = from_arrays({"X": X["X"]} if isinstance(X, Mapping) else X, times, layout=columns.layout, unit=unit)
+    if schema is None:
+        return IrregularDataset(list(data), schema=replace(data.schema, origin=origin))
+    if len(data.channels) != len(schema.channels):
+        raise DataError(
+            f"X: found {len(data.channels)} channels; the model was trained on {len(schema.channels)} "
+            f"({_some(schema.channels)})"
+        )
+    if schema.static:
+        raise DataError(
+            f"X: arrays have no static columns; the model wants {_some([column.name for column in schema.static])}"
+        )
+    return IrregularDataset(list(data), schema=schema)
+
+
+def _numbers(times: Any, unit: str | None, origin: str | None) -> tuple[Any, str | None, str | None]:
+    """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are."""
+    one = np.ndim(times[0]) == 0
+    rows: list[NDArray[Any]] = [np.asarray(times)] if one else [np.asarray(row) for row in times]
+    if not any(row.dtype.kind == "M" for row in rows):
+        return times, unit, origin
+    unit = unit or "s"
+    origin = origin or str(min(row.min() for row in rows if len(row)))
+    encoded = [encode_dates(row, unit, origin) for row in rows]
+    return (encoded[0] if one else encoded), unit, origin
+
+
+def _from_table(
+    X: Any, times: Any, columns: Columns, labels: Labels, label_kind: LabelKind, schema: Schema | None
+) -> IrregularDataset:
+    if columns.id is None or columns.time is None:
+        raise DataError("X is a table: say which columns name the series and the time, id=… and time=…")
+    if times is not None:
+        raise DataError(f"times: the table has times of its own in column {columns.time!r}")
+    label = columns.label if labels == "required" else None
+    roles: dict[str, Any] = {
+        "id": columns.id,
+        "time": columns.time,
+        "label": label,
+        "static": columns.static,
+        "group": columns.group if schema is None else None,
+        "unit": columns.unit if schema is None else None,
+        "duplicates": columns.duplicates,
+        "label_kind": label_kind,
+        "schema": schema,
+    }
+    if (columns.channel is None) != (columns.value is None):
+        raise DataError("channel and value belong together: a long table has both, a wide table neither")
+    if columns.channel is not None and columns.value is not None:
+        return from_long(X, channel=columns.channel, value=columns.value, **roles)
+    channels = columns.channels
+    if channels is None:
+        table = open_table(X)
+        taken = {columns.id, columns.time, columns.label, columns.group, *columns.static}
+        channels = [name for name in table.columns if name not in taken]
+        if schema is not None:
+            new = [name for name in channels if name not in schema.channels]
+            if new:
+                raise DataError(
+                    f"{table.name}: column {new[0]!r} is new; the model was trained on {_some(schema.channels)}. "
+                    "Drop the column, or train again with it"
+                )
+            channels = schema.channels
+    return from_wide(X, channels=channels, **roles)
+
+
+def _check_same(data: IrregularDataset, schema: Schema) -> None:
+    known, found = schema.channels, data.channels
+    if len(known) != len(found) or (known != found and not _unnamed(known) and not _unnamed(found)):
+        new = [name for name in found if name not in known]
+        what = f"channel {new[0]!r} is new" if new else f"found channels {_some(found)}"
+        raise DataError(f"X: {what}; the model was trained on {_some(known)}")
+    if schema.unit != data.unit and data.unit is not None and schema.unit is not None:
+        raise DataError(f"X: times are in {data.unit!r}; the model was trained in {schema.unit!r}")
+
+
+def _unnamed(channels: Sequence[str]) -> bool:
+    return all(name == f"channel_{i}" for i, name in enumerate(channels))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:6])) + (", …" if len(names) > 6 else "")

@@ -1,0 +1,83 @@
+"""Prediction intervals whose coverage is checked on series that the network has not seen.
+
+A score is z = |y − mean| / spread, where the spread is the network's own standard deviation (or one number per channel
+if it predicts none). `gaussian`: mean ± Φ⁻¹((1 + coverage)/2) · stretch · spread, with stretch² = mean of z² over the
+calibration series. `conformal` (split): mean ± q · spread, with q the quantile of the calibration scores at level
+coverage · (1 + 1/n) for n calibration series; it makes no assumption about the shape of the errors.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import ConfigError, DataError
+
+Array = NDArray[np.float64]
+# Scores kept for each channel: more would not move a quantile that anybody asks for.
+_MOST_SCORES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """What was learnt from the calibration series."""
+
+    stretch: Array
+    scores: list[Array]
+    """Sorted, one array for each channel."""
+    series: int
+    """How many calibration series there were; 0 leaves the network's spread as it is."""
+
+    @classmethod
+    def fit(cls, mean: Array, spread: Array, truth: Array, scored: NDArray[np.bool_], series: int) -> "Calibrated":
+        """From answers (m, c) at m asked times of so many series."""
+        z = np.abs(truth - mean) / spread
+        columns = [z[scored[:, c], c] for c in range(z.shape[1])]
+        stretch = [float(np.sqrt(np.mean(column**2))) if len(column) else 1.0 for column in columns]
+        return cls(np.array(stretch), [_thinned(np.sort(column)) for column in columns], series)
+
+    @classmethod
+    def none(cls, channels: int) -> "Calibrated":
+        return cls(np.ones(channels), [np.empty(0) for _ in range(channels)], 0)
+
+    def width(self, coverage: float, method: str) -> Array:
+        """Half the interval of each channel in units of the spread."""
+        if not 0 < coverage < 1:
+            raise ConfigError(f"coverage: found {coverage!r}, wanted a number between 0 and 1")
+        if method == "gaussian":
+            return NormalDist().inv_cdf((1 + coverage) / 2) * self.stretch
+        if method != "conformal":
+            raise ConfigError(f"method: found {method!r}, wanted 'conformal' or 'gaussian'")
+        if self.series == 0:
+            raise DataError(
+                "conformal intervals need calibration series: at least 20 series in fit, and calibration > 0"
+            )
+        level = coverage * (1 + 1 / self.series)
+        if level > 1:
+            raise DataError(
+                f"coverage: {self.series} calibration series support at most {self.series / (self.series + 1):.3f}, "
+                f"found {coverage}"
+            )
+        return np.array([np.quantile(s, level, method="higher") if len(s) else np.nan for s in self.scores])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "stretch": self.stretch.tolist(),
+            "conformal": [scores.tolist() for scores in self.scores],
+            "calibration_series": self.series,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "Calibrated":
+        scores = [np.array(column, np.float64) for column in plain["conformal"]]
+        return cls(np.array(plain["stretch"]), scores, int(plain["calibration_series"]))
+
+
+def _thinned(scores: Array) -> Array:
+    """At most so many of the sorted scores, evenly spread over their ranks, the largest among them."""
+    if len(scores) <= _MOST_SCORES:
+        return scores
+    kept: Array = scores[np.linspace(0, len(scores) - 1, _MOST_SCORES).round().astype(int)]
+    return kept

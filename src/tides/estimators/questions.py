@@ -1,0 +1,76 @@
+"""When a forecast is wanted: spans such as "24h", moments such as "+6h" after the last observation, dates, numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.clock import encode_dates
+from tides.data.dataset import IrregularDataset
+from tides.data.schema import Schema
+from tides.errors import DataError
+from tides.units import duration_in
+
+Times = NDArray[np.float64]
+
+
+def time_span(span: Any, unit: str | None, name: str) -> float:
+    """A length of time above zero in `unit`: a number of units, or text with a unit of its own such as "24h"."""
+    number = duration_in(span, unit, name)
+    if number == 0:
+        raise DataError(f"{name}: found {span!r}, wanted a length of time above zero")
+    return number
+
+
+def query_times(at: Any, data: IrregularDataset, schema: Schema) -> list[Times]:
+    """The asked times of every series, in the data's unit, in the order they were asked.
+
+    `at` is one question or several: text with a sign is relative to the last time of each series ("+6h", "-30min",
+    "+2" in the data's own unit; commas separate several), dates and numbers are absolute. The same for all series, or
+    one row for each.
+    """
+    if isinstance(at, str):
+        at = [word for word in at.split(",") if word.strip()]
+    rows = list(at) if isinstance(at, (list, tuple)) or np.ndim(at) else [at]
+    if not rows:
+        raise DataError("at: no time is asked for")
+    if all(np.ndim(one) == 0 or isinstance(one, str) for one in rows):
+        return [_moments(rows, data.times(i), schema) for i in range(len(data))]
+    if len(rows) != len(data):
+        raise DataError(f"at: found {len(rows)} rows of times for {len(data)} series")
+    return [_moments(row, data.times(i), schema) for i, row in enumerate(rows)]
+
+
+def _moments(row: Sequence[Any], times: Times, schema: Schema) -> Times:
+    moments = np.array([_moment(one, float(times[-1]), schema) for one in row], np.float64)
+    if len(moments) == 0 or not np.isfinite(moments).all():
+        raise DataError(f"at: found {list(row)}, wanted at least one finite time for each series")
+    return moments
+
+
+def _moment(one: Any, last: float, schema: Schema) -> float:
+    if isinstance(one, str):
+        word = one.strip()
+        if word[:1] in ("+", "-"):
+            span = duration_in(word[1:], schema.unit, "at")
+            return last + span if word[0] == "+" else last - span
+        try:
+            return float(word)
+        except ValueError:
+            return _date(word, schema)
+    if isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, bool):
+        return float(one)
+    return _date(one, schema)
+
+
+def _date(one: Any, schema: Schema) -> float:
+    try:
+        instant = np.datetime64(one, "ns")
+    except (TypeError, ValueError):
+        raise DataError(
+            f"at: found {one!r}; wanted an offset from the last observation such as '+6h', a date or a number"
+        ) from None
+    if schema.origin is None or schema.unit is None:
+        raise DataError(f"at: found the date {one!r}, but the model's times are numbers and not dates")
+    return float(encode_dates(instant, schema.unit, schema.origin))

@@ -1,0 +1,115 @@
+"""The recipe: choices that train well without tuning on small data, each of them an argument of the estimators.
+
+1. Values are standardised with the observed training entries, targets with the training targets, static numbers with
+   the training series; categories are one-hot. All of it is stored in the network.
+2. Time is divided by the median training gap.
+3. Every channel has a mask channel beside it, whether or not training data has missing values.
+4. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
+   training stops after `patience` epochs without a better one. With fewer than 20 series all of them train, and the
+   last epoch counts.
+5. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
+6. Classes count as often as they occur unless `class_weight="balanced"`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tides.data.dataset import IrregularDataset
+from tides.data.splits import split
+from tides.errors import ConfigError, DataError
+from tides.nn.config import TIDESConfig
+from tides.training.config import TrainConfig
+
+_FEWEST_TO_SPLIT = 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Defaults of the estimators' arguments."""
+
+    hidden_size: int = 32
+    state_size: int = 16
+    depth: int = 2
+    dropout: float = 0.1
+    epochs: int = 100
+    lr: float = 1e-2
+    weight_decay: float = 0.01
+    patience: int = 20
+    validation: float = 0.2
+    calibration: float = 0.2
+
+
+RECIPE = Recipe()
+
+
+def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> TIDESConfig:
+    """The architecture that the estimator's arguments ask for, on this training data."""
+    fields: dict[str, Any] = {
+        "input_size": input_size,
+        "hidden_size": estimator.hidden_size,
+        "state_size": estimator.state_size,
+        "depth": estimator.depth,
+        "dropout": estimator.dropout,
+        "rank": 4,
+        "mask_channels": True,
+        "projector_init": "random",
+        **_time_policy(data),
+        **(estimator.model or {}),
+    }
+    return TIDESConfig(**fields)
+
+
+def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:
+    """How to train on so many series."""
+    batch_size = min(64, max(8, series // 10)) if estimator.batch_size is None else estimator.batch_size
+    if series % batch_size == 1 and batch_size > 2:
+        # A last batch of one series may have nothing to normalise over.
+        batch_size -= 1
+    fields: dict[str, Any] = {
+        "epochs": estimator.epochs,
+        "batch_size": batch_size,
+        "lr": estimator.lr,
+        "weight_decay": estimator.weight_decay,
+        "clip_norm": 1.0,
+        "patience": estimator.patience if validated else None,
+        "seed": seed,
+        **(estimator.training or {}),
+    }
+    return TrainConfig.from_dict(fields)
+
+
+def split_off(data: IrregularDataset, share: float, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+    """Training and validation series; None where there are too few to keep any apart."""
+    if not 0 <= share < 1:
+        raise ConfigError(f"validation: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
+    groups = data.groups
+    units = len(data) if groups is None else len(set(groups))
+    if share == 0 or len(data) < _FEWEST_TO_SPLIT or units < 2 or _has_lonely_class(data):
+        return data, None
+    train, kept = split(data, (1 - share, share), seed=seed)
+    return train, kept
+
+
+def _has_lonely_class(data: IrregularDataset) -> bool:
+    """Whether keeping series apart could take a class away from training altogether."""
+    labels = data.labels
+    if labels is None or labels.dtype != np.int64 or labels.ndim != 1:
+        return False
+    return bool(np.unique(labels, return_counts=True)[1].min() < 2)
+
+
+def _time_policy(data: IrregularDataset) -> dict[str, Any]:
+    """Without a single gap there is no time to scale; gaps that are all zero are a mistake."""
+    gaps = [np.diff(data.times(i)) for i in range(len(data))]
+    joined = np.concatenate(gaps) if gaps else np.empty(0)
+    if len(joined) == 0:
+        return {"time_scale": 1.0, "first_gap": 1.0}
+    if not (joined > 0).any():
+        unit = f" in unit {data.unit!r}" if data.unit else ""
+        raise DataError(
+            f"times{unit}: no series has two different times, so all {len(joined)} gaps are zero; "
+            "is the time column too coarse (dates without hours), rounded, or not the time of the measurement?"
+        )
+    return {}

@@ -1,0 +1,83 @@
+"""`TIDESRegressor`: one number, or several, for each series."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from tides.data.attributes import LabelKind
+from tides.data.dataset import IrregularDataset
+from tides.errors import DataError
+from tides.estimators.scikit import RegressorMixin, check_array, check_is_fitted, r2_score
+from tides.estimators.sequences import SequenceEstimator, static_size
+from tides.nn.config import TIDESConfig
+from tides.nn.heads import SequenceRegressor
+from tides.training.tasks import Regression
+
+
+class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
+    """Predicts numbers from irregular, partly observed series; NaN is missing. y is (n,) or (n, targets).
+
+    X and the arguments are those of `TIDESClassifier`. Targets are standardised inside; answers are in their units.
+    Learnt: `model_` (a `tides.SequenceRegressor`), `schema_`, `history_`, `best_epoch_`.
+    """
+
+    _label_kind: ClassVar[LabelKind] = "number"
+
+    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+        """Train on X with numbers y; tables and data sets may bring their own labels."""
+        data, truth = self._truth(X, y, times, fitted=False)
+        if truth is None:
+            raise DataError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
+            )
+        numbers = _numbers(truth)
+        self._check_count(data, numbers)
+        self.targets_: int | None = None if numbers.ndim == 1 else numbers.shape[1]
+        self._train(data, numbers if numbers.ndim == 2 else numbers.tolist())
+        return self
+
+    def predict(self, X: Any, *, times: Any = None) -> NDArray[np.float64]:
+        """Numbers (n,) or (n, targets), as y had them."""
+        check_is_fitted(self)
+        answers: NDArray[np.float64] = self._answers(X, times).numpy()
+        return answers[:, 0] if self.targets_ is None else answers
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
+        """R², the share of the variance that is explained."""
+        check_is_fitted(self)
+        return float(
+            r2_score(self.true_values(X, y, times=times), self.predict(X, times=times), sample_weight=sample_weight)
+        )
+
+    def true_values(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[np.float64]:
+        """The numbers that y, the table's label column or the series state."""
+        _, truth = self._truth(X, y, times, fitted=True)
+        if truth is None:
+            raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
+        return _numbers(truth)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
+        head = SequenceRegressor(config, self.targets_ or 1, static_size=static_size(data))
+        return self._with_static(head, data)
+
+    def _task(self, train: IrregularDataset) -> Regression:
+        return Regression.standardised(train)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"targets": self.targets_}
+
+    def _restore(self, facts: dict[str, Any]) -> None:
+        self.targets_ = facts["targets"]
+        self.task_ = Regression()
+
+
+def _numbers(y: Any) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    return found

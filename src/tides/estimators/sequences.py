@@ -1,0 +1,89 @@
+"""What classifier and regressor share: one label for each series, static covariates beside it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tides.data.dataset import IrregularDataset
+from tides.data.scaling import Scaling
+from tides.data.series import IrregularSeries
+from tides.errors import DataError
+from tides.estimators.base import TIDESEstimator
+from tides.estimators.inputs import is_table
+from tides.estimators.scikit import check_is_fitted
+from tides.nn.heads import SequenceHead
+
+
+class SequenceEstimator(TIDESEstimator):
+    """A `SequenceHead` behind scikit-learn's methods."""
+
+    model_: SequenceHead
+
+    def _truth(self, X: Any, y: Any, times: Any, *, fitted: bool) -> tuple[IrregularDataset, Any]:
+        """The series, and `y` or what labels them; None where nothing does."""
+        own = y is None and self.label is not None and is_table(X)
+        data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted)
+        if y is not None:
+            return data, y
+        if isinstance(X, IrregularDataset) or own or _are_series(X):
+            return data, data.labels
+        return data, None
+
+    def _answers(self, X: Any, times: Any) -> Tensor:
+        """Raw outputs (n, k)."""
+        check_is_fitted(self)
+        data = self._read(X, times, labels="ignored", fitted=True)
+        self._check_static(data)
+        if self.model_.static_size:
+            data = _fill(data, self.model_.static_shift)
+        return torch.cat(list(self._outputs(data))).cpu().double()
+
+    def _check_static(self, data: IrregularDataset) -> None:
+        found = static_size(data)
+        if found != self.model_.static_size:
+            raise DataError(
+                f"X: found {found} static features; the model was trained on {self.model_.static_size} "
+                f"({', '.join(self.schema_.static_names) or 'unnamed'})"
+            )
+
+    def _train(self, data: IrregularDataset, labels: Any) -> None:
+        """Train on these series with these class indices or numbers; static features are filled and scaled."""
+        self.schema_ = data.schema
+        series = [one.replace(label=label) for one, label in zip(data, labels, strict=True)]
+        shift, _ = _static_moments(data)
+        labelled = IrregularDataset(series, schema=replace(data.schema, class_names=None))
+        self._fit_network(_fill(labelled, shift))
+
+    def _with_static(self, head: SequenceHead, data: IrregularDataset) -> SequenceHead:
+        return head.calibrate_static(*_static_moments(data)) if head.static_size else head
+
+
+def static_size(data: IrregularDataset) -> int:
+    static = data.static
+    return 0 if static is None else int(static.shape[1])
+
+
+def _static_moments(data: IrregularDataset) -> tuple[Tensor, Tensor]:
+    scaling = Scaling.fit(data)
+    return torch.from_numpy(scaling.static_mean), torch.from_numpy(scaling.static_std)
+
+
+def _fill(data: IrregularDataset, shift: Tensor) -> IrregularDataset:
+    """Static features that were not recorded as their training mean, which the network's scaling turns into zero."""
+    static = data.static
+    if static is None or not np.isnan(static).any():
+        return data
+    mean = shift.double().cpu().numpy()
+
+    def fill(series: IrregularSeries) -> IrregularSeries:
+        assert series.static is not None
+        return series.replace(static=np.where(np.isnan(series.static), mean, series.static))
+
+    return IrregularDataset([fill(series) for series in data], schema=data.schema)
+
+
+def _are_series(X: Any) -> bool:
+    return isinstance(X, (list, tuple)) and bool(X) and isinstance(X[0], IrregularSeries)

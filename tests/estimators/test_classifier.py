@@ -1,0 +1,194 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import tides
+from tests.estimators.series import FAST, levels
+from tides.data import IrregularDataset
+from tides.errors import ConfigError, DataError
+from tides.estimators import TIDESClassifier, TIDESRegressor
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TIDESClassifier:
+    return TIDESClassifier(**FAST).fit(levels())
+
+
+def wide_table(n: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(n):
+        for t in np.sort(rng.uniform(0, 48, int(rng.integers(3, 9)))):
+            when = pd.Timestamp("2031-05-01") + pd.Timedelta(hours=t)
+            hr = np.nan if rng.random() < 0.3 else 80 + 30 * (i % 2) + rng.normal()
+            static = {"age": np.nan if i == 3 else 40.0 + i, "sex": "f" if i % 3 else "m"}
+            rows.append(
+                {"patient": f"p{i}", "charttime": when, "hr": hr, "spo2": rng.normal(), "died": i % 2, **static}
+            )
+    return pd.DataFrame(rows).sample(frac=1, random_state=0)
+
+
+TABLE: dict[str, Any] = {"id": "patient", "time": "charttime", "label": "died", "static": ["age", "sex"], "unit": "h"}
+
+
+def test_ragged_series_with_holes_are_learnt(fitted: TIDESClassifier) -> None:
+    fresh = levels(40, seed=1)
+    assert fitted.score(fresh) > 0.9
+    assert fitted.classes_.tolist() == ["low", "high"]
+    assert set(fitted.predict(fresh)) == {"low", "high"}
+    probabilities = fitted.predict_proba(fresh)
+    assert probabilities.shape == (40, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+
+
+def test_answers_do_not_depend_on_the_rest_of_the_batch(fitted: TIDESClassifier) -> None:
+    fresh = levels(20, seed=2)
+    together = fitted.predict_proba(fresh)
+    alone = np.concatenate([fitted.predict_proba(fresh[i : i + 1]) for i in range(20)])
+    np.testing.assert_allclose(alone, together, rtol=1e-10)
+
+
+def test_the_same_seed_gives_the_same_model(fitted: TIDESClassifier) -> None:
+    again = TIDESClassifier(**FAST).fit(levels())
+    np.testing.assert_array_equal(again.predict_proba(levels(5, 3)), fitted.predict_proba(levels(5, 3)))
+
+
+def test_saved_and_loaded_it_answers_the_same(fitted: TIDESClassifier, tmp_path: Path) -> None:
+    fresh = levels(8, seed=1)
+    loaded = TIDESClassifier.load(fitted.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(fresh), fitted.predict_proba(fresh))
+    assert loaded.predict(fresh).tolist() == fitted.predict(fresh).tolist()
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "estimator.json",
+    }
+    assert isinstance(tides.load(tmp_path / "model"), tides.SequenceClassifier)
+    assert isinstance(tides.estimators.load_estimator(tmp_path / "model"), TIDESClassifier)
+    with pytest.raises(ConfigError, match="holds a TIDESClassifier"):
+        TIDESRegressor.load(tmp_path / "model")
+    with pytest.raises(DataError, match=r"has no estimator\.json"):
+        TIDESClassifier.load(tmp_path)
+
+
+def test_the_network_on_disk_needs_no_preprocessing(fitted: TIDESClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    network = tides.load(tmp_path)
+    batch = tides.data.collate(levels(6, seed=4))
+    logits = network(batch.values, network.gaps(batch.times, batch.valid), observed=batch.observed, valid=batch.valid)
+    found = logits.softmax(-1).detach().numpy()
+    np.testing.assert_allclose(found, fitted.predict_proba(levels(6, seed=4)), atol=1e-4)
+
+
+def test_tables_with_dates_static_columns_and_holes(tmp_path: Path) -> None:
+    table = wide_table()
+    model = TIDESClassifier(**TABLE, **FAST).fit(table)
+    assert model.classes_.tolist() == [0, 1]
+    assert model.schema_.static_names == ("age", "sex=f", "sex=m")
+    assert model.score(table) > 0.8
+    new = table.drop(columns="died")
+    wanted = pd.Series(model.predict(new), index=model.to_dataset(new).ids)
+    table.drop(columns="died").to_csv(tmp_path / "new.csv", index=False)
+    found = pd.Series(model.predict(tmp_path / "new.csv"), index=model.to_dataset(tmp_path / "new.csv").ids)
+    pd.testing.assert_series_equal(found, wanted)
+    loaded = TIDESClassifier.load(model.save(tmp_path / "model"))
+    np.testing.assert_allclose(loaded.predict_proba(new), model.predict_proba(new))
+
+
+def test_a_table_in_minutes_is_the_table_in_hours() -> None:
+    hours = TIDESClassifier(**TABLE, **FAST).fit(wide_table())
+    minutes = TIDESClassifier(**{**TABLE, "unit": "min"}, **FAST).fit(wide_table())
+    np.testing.assert_allclose(minutes.predict_proba(wide_table()), hours.predict_proba(wide_table()), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"time": "chartime"}, r"time='chartime' is not a column; did you mean 'charttime'\?"),
+        ({"id": None}, "say which columns name the series"),
+        ({"static": "age"}, "static: found 'age', wanted a list"),
+        ({"value": "hr"}, "channel and value belong together"),
+    ],
+)
+def test_wrong_columns_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=message):
+        TIDESClassifier(**{**TABLE, **change}, **FAST).fit(wide_table())
+
+
+def test_helpful_lines_about_hopeless_tables() -> None:
+    table = wide_table()
+    with pytest.raises(DataError, match=r"label 'died': all 30 series have one class, 1"):
+        TIDESClassifier(**TABLE, **FAST).fit(table.assign(died=1))
+    rough = table.assign(charttime=table.groupby("patient")["charttime"].transform("min").dt.normalize())
+    with pytest.raises(DataError, match=r"no series has two different times|twice at the same"):
+        TIDESClassifier(**TABLE, **FAST).fit(rough)
+    spoken = table.assign(charttime="yesterday")
+    with pytest.raises(DataError, match="found 'yesterday'; wanted a number or an ISO 8601 date"):
+        TIDESClassifier(**TABLE, **FAST).fit(spoken)
+    model = TIDESClassifier(**TABLE, **{**FAST, "epochs": 1}).fit(table)
+    with pytest.raises(DataError, match=r"column 'lactate' is new; the model was trained on 'hr', 'spo2'"):
+        model.predict(table.assign(lactate=1.0))
+    with pytest.raises(DataError, match="'hr' is not a column"):
+        model.predict(table.drop(columns="hr"))
+
+
+def test_gaps_that_are_all_zero_are_refused() -> None:
+    still = IrregularDataset([one.replace(times=np.zeros(len(one))) for one in levels(6)], unit="d")
+    with pytest.raises(DataError, match=r"times in unit 'd': no series has two different times"):
+        TIDESClassifier(**FAST).fit(still)
+
+
+def test_arrays_lists_and_dictionaries_are_the_same_data() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(24) % 2
+    X = rng.normal(size=(24, 2, 6)) + 3 * y[:, None, None]
+    times = np.sort(rng.uniform(0, 5, (24, 6)), axis=1)
+    wanted = TIDESClassifier(**FAST).fit(X, y, times=times).predict_proba(X, times=times)
+    for same in (list(X), {"X": X.transpose(0, 2, 1)}):
+        found = TIDESClassifier(**FAST).fit(same, y, times=times).predict_proba(same, times=times)
+        np.testing.assert_array_equal(found, wanted)
+    shared = TIDESClassifier(**FAST).fit(X, y.astype(str), times=times[0])
+    assert shared.score(X, y.astype(str), times=times[0]) > 0.8
+    dates = np.datetime64("2031-05-01") + (times * 3600).astype("timedelta64[s]")
+    dated = TIDESClassifier(unit="h", **FAST).fit(X, y, times=dates)
+    assert dated.schema_.origin is not None
+    np.testing.assert_allclose(dated.predict_proba(X, times=dates), wanted, atol=1e-3)
+
+
+def test_clone_pipeline_and_grid_search() -> None:
+    estimator = TIDESClassifier(**FAST, class_weight="balanced")
+    assert clone(estimator).get_params() == estimator.get_params()
+    with pytest.raises(NotFittedError):
+        estimator.predict(np.zeros((2, 3)))
+    y = np.arange(40) % 2
+    X = np.random.default_rng(0).normal(size=(40, 5)) + 3 * y[:, None]
+    search = GridSearchCV(make_pipeline(StandardScaler(), estimator), {"tidesclassifier__hidden_size": [4, 8]}, cv=2)
+    assert search.fit(X, y).best_score_ > 0.8
+    over_series = GridSearchCV(estimator, {"depth": [1]}, cv=2).fit(levels(), [f"c{i % 2}" for i in range(40)])
+    assert over_series.best_estimator_.predict(levels(4)).tolist() == ["c0", "c1", "c0", "c1"]
+
+
+def test_class_weights() -> None:
+    data = levels()[[*range(0, 40, 2), 1, 3, 5]]
+    balanced = TIDESClassifier(**FAST, class_weight="balanced").fit(data)
+    assert balanced.task_.class_weights[1] > 2  # type: ignore[attr-defined, index]
+    with pytest.raises(ConfigError, match="class 'high' has no weight"):
+        TIDESClassifier(**FAST, class_weight={"low": 1.0}).fit(data)
+    with pytest.raises(ConfigError, match="class_weight: found 'even'"):
+        TIDESClassifier(**FAST, class_weight="even").fit(data)  # type: ignore[arg-type]
+
+
+def test_an_interrupted_fit_continues(tmp_path: Path) -> None:
+    whole = TIDESClassifier(**FAST, folder=tmp_path / "run").fit(levels())
+    again = TIDESClassifier(**FAST, folder=tmp_path / "run").fit(levels())
+    np.testing.assert_array_equal(again.predict_proba(levels(5)), whole.predict_proba(levels(5)))
+    with pytest.raises(ConfigError, match="use another folder"):
+        TIDESClassifier(**{**FAST, "lr": 0.5}, folder=tmp_path / "run").fit(levels())

@@ -1,0 +1,182 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import tides
+from tests.estimators.series import FAST, relaxing
+from tides.data import IrregularDataset
+from tides.errors import ConfigError, DataError
+from tides.estimators import TIDESForecaster
+
+QUICK: dict[str, Any] = {**FAST, "epochs": 3, "origins": 1}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TIDESForecaster:
+    return TIDESForecaster("3h", **FAST).fit(relaxing(60))
+
+
+def test_answers_at_any_times(fitted: TIDESForecaster) -> None:
+    fresh = relaxing(5, seed=1)
+    last = np.array([one.times[-1] for one in fresh])
+    assert fitted.horizon_ == 3.0
+    assert fitted.predict(fresh).shape == (5, 1, 1)
+    relative = fitted.predict(fresh, at="+1h, +90min, +2")
+    absolute = fitted.predict(fresh, at=np.stack([last + 1, last + 1.5, last + 2], axis=1))
+    np.testing.assert_allclose(relative, absolute)
+    np.testing.assert_array_equal(fitted.predict(fresh, at=["+2", "+1h"]), relative[:, [2, 0]])
+    assert fitted.predict(fresh, at=5.0).shape == (5, 1, 1)
+    assert np.isfinite(fitted.predict(fresh, at=["-2h", 0.0, -1.0])).all()
+    ragged = fitted.predict(fresh[:2], at=[[1.0, 2.0], [3.0]])
+    assert [row.shape for row in ragged] == [(2, 1), (1, 1)]
+
+
+def test_asking_more_changes_no_answer(fitted: TIDESForecaster) -> None:
+    fresh = relaxing(4, seed=2)
+    alone, among = fitted.predict(fresh, at="+2h"), fitted.predict(fresh, at="+1h,+2h,-1h,+3h")
+    np.testing.assert_allclose(among[:, 1:2], alone, rtol=1e-9)
+
+
+def test_intervals_widen_with_coverage_and_lead(fitted: TIDESForecaster) -> None:
+    fresh = relaxing(20, seed=3)
+    for method in ("conformal", "gaussian"):
+        low, high = fitted.predict_interval(fresh, "+1h", 0.5, method=method)
+        wide_low, wide_high = fitted.predict_interval(fresh, "+1h", 0.8, method=method)
+        mean = fitted.predict(fresh, "+1h")
+        assert (wide_low < low).all()
+        assert (low < mean).all()
+        assert (mean < high).all()
+        assert (high < wide_high).all()
+    with pytest.raises(DataError, match=r"calibration series support at most 0\.9"):
+        fitted.predict_interval(fresh, "+1h", 0.99)
+    with pytest.raises(ConfigError, match="coverage: found 90"):
+        fitted.predict_interval(fresh, "+1h", 90)
+    with pytest.raises(ConfigError, match="method: found 'bayes'"):
+        fitted.predict_interval(fresh, "+1h", method="bayes")  # type: ignore[arg-type]
+
+
+def test_saved_and_loaded_it_answers_the_same(fitted: TIDESForecaster, tmp_path: Path) -> None:
+    fresh = relaxing(4, seed=4)
+    loaded = TIDESForecaster.load(fitted.save(tmp_path))
+    np.testing.assert_array_equal(loaded.predict(fresh, "+1h"), fitted.predict(fresh, "+1h"))
+    np.testing.assert_array_equal(
+        loaded.predict_interval(fresh, "+1h", 0.7), fitted.predict_interval(fresh, "+1h", 0.7)
+    )
+    network = tides.load(tmp_path)
+    assert isinstance(network, tides.Forecaster)
+    assert network.channels == 2
+    assert clone(loaded).get_params() == loaded.get_params()
+
+
+def test_it_beats_the_mean(fitted: TIDESForecaster) -> None:
+    assert fitted.score(relaxing(60, seed=5)) > 0.1
+
+
+def test_smoothing_reads_both_sides() -> None:
+    model = TIDESForecaster(2.0, smoothing=True, **QUICK).fit(relaxing(30))
+    assert model.model_.config.bidirectional
+    (one,) = relaxing(1, seed=1)
+    changed = one.replace(values=np.where(one.times[:, None] > 5, one.values + 10, one.values))
+    before = float(one.times[one.times < 5][-1]) - 0.01
+    first, second = (model.predict([s], at=before)[0, 0, 0] for s in (one, changed))
+    assert abs(first - second) > 1e-6
+    causal = TIDESForecaster(2.0, **QUICK).fit(relaxing(30))
+    first, second = (causal.predict([s], at=before)[0, 0, 0] for s in (one, changed))
+    assert first == pytest.approx(second)
+
+
+def table() -> pd.DataFrame:
+    rows = []
+    for one in relaxing(30, points=8):
+        for t, v in zip(one.times, one.values[:, 0], strict=True):
+            when = pd.Timestamp("2031-05-01") + pd.Timedelta(hours=float(t))
+            rows.append({"pump": one.id, "when": when, "flow": v, "kind": "ab"[one.id % 2]})
+    return pd.DataFrame(rows)
+
+
+def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
+    model = TIDESForecaster("120min", id="pump", time="when", static=["kind"], unit="h", **QUICK).fit(table())
+    assert model.horizon_ == 2
+    assert model.model_.config.input_size == 3
+    date = model.predict(table(), at="2031-05-01T12:00")
+    number = model.predict(
+        table(), at=float((pd.Timestamp("2031-05-01T12:00") - table()["when"].min()).total_seconds() / 3600)
+    )
+    np.testing.assert_allclose(date, number, rtol=1e-6)
+    assert date.shape == (30, 1, 1)
+    loaded = TIDESForecaster.load(model.save(tmp_path))
+    np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
+
+
+def test_without_a_spread_intervals_have_one_width() -> None:
+    model = TIDESForecaster(3.0, gaussian=False, **QUICK).fit(relaxing(60))
+    low, high = model.predict_interval(relaxing(5), "+1h,+2h", 0.6)
+    np.testing.assert_allclose(high - low, (high - low)[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("horizon", "message"),
+    [
+        (None, "state how far ahead"),
+        ("3 parsecs", "unit='parsecs'"),
+        (0, "above zero"),
+        (-1.0, "≥ 0"),
+        (1e-9, "only 0 of 10 series"),
+    ],
+)
+def test_hopeless_horizons_are_refused(horizon: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        TIDESForecaster(horizon, **QUICK).fit(relaxing(10))
+
+
+def test_hopeless_questions_are_refused(fitted: TIDESForecaster) -> None:
+    fresh = relaxing(3)
+    for at, message in (
+        ("tomorrow", "wanted an offset"),
+        ("2031-05-01", "times are numbers and not dates"),
+        ([], "no time is asked"),
+        ([[1.0], [2.0]], "2 rows of times for 3 series"),
+        (float("nan"), "finite"),
+    ):
+        with pytest.raises(DataError, match=message):
+            fitted.predict(fresh, at=at)
+    with pytest.raises(NotFittedError):
+        TIDESForecaster(1.0).predict(fresh)
+    with pytest.raises(DataError, match="found 2 channels"):
+        fitted.predict(np.zeros((3, 2, 5)))
+    few = TIDESForecaster(3.0, **QUICK).fit(relaxing(10))
+    with pytest.raises(DataError, match="conformal intervals need calibration series"):
+        few.predict_interval(fresh, "+1h")
+    assert few.predict_interval(fresh, "+1h", method="gaussian")[0].shape == (3, 1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nine_out_of_ten_values_lie_in_their_interval(seed: int) -> None:
+    """One question for each of 600 fresh series, so that hits are independent: 90 % within three standard errors."""
+    model = TIDESForecaster(3.0, hidden_size=16, state_size=8, depth=1, epochs=40, patience=10, random_state=seed).fit(
+        relaxing(600, seed=100 + seed)
+    )
+    fresh = relaxing(600, seed=200 + seed)
+    rng = np.random.default_rng(seed)
+    known, at, truth = [], [], []
+    for one in fresh:
+        cut = int(rng.integers(5, len(one) - 1))
+        ahead = np.flatnonzero((one.times > one.times[cut - 1]) & (one.times <= one.times[cut - 1] + 3.0))
+        if len(ahead) == 0:
+            continue
+        row = int(rng.choice(ahead))
+        known.append(one.replace(values=one.values[:cut], times=one.times[:cut], observed=one.observed[:cut]))
+        at.append([one.times[row]])
+        truth.append(one.values[row])
+    assert len(known) >= 500
+    questions = IrregularDataset(known, schema=fresh.schema)
+    for method in ("gaussian", "conformal"):
+        low, high = model.predict_interval(questions, at, 0.9, method=method)
+        hits = (low[:, 0] <= truth) & (truth <= high[:, 0])
+        assert abs(hits.mean() - 0.9) <= 3 * np.sqrt(0.09 / len(known)), f"{method}: {hits.mean():.3f}"
