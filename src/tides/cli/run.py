@@ -22,7 +22,7 @@ def run(
         typer.Option("--models", "--model", help="Names, comma separated; package:function is your own."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Cells whose label matches one of these, for example 'SCP1*,SCP2*seed42'.")
+        str | None, typer.Option(help="Cells whose label, or its beginning, matches one of these: 'HOD01,SCP2*seed42'.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
     settings: Annotated[
@@ -52,7 +52,11 @@ def run(
     cells = module.cells(resolved, variant=variant, quick=quick)
     if only is not None:
         patterns = only.split(",")
-        cells = [cell for cell in cells if any(fnmatch(cell.label, pattern) for pattern in patterns)]
+
+        def matches(label: str, pattern: str) -> bool:
+            return fnmatch(label, pattern) or fnmatch(label, f"{pattern}-*")
+
+        cells = [cell for cell in cells if any(matches(cell.label, pattern) for pattern in patterns)]
         if not cells:
             raise ConfigError(f"--only {only}: no cell has such a label")
     folder = out or Path("runs") / experiment

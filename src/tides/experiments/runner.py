@@ -15,11 +15,12 @@ import math
 import multiprocessing
 import os
 import queue
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ class Context:
     device: str = "cpu"
     progress: Callable[[float], None] = lambda fraction: None
     """To be called now and then with the fraction of the work that is done."""
+    scratch: Path | None = None
+    """A folder of this cell alone for what an interrupted one continues from; removed once its record is written."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,12 @@ def _run_here(
 
 def _run_stack(cells: list[Cell], folder: Path, context: Context) -> None:
     module = find(cells[0].experiment)
+    scratch = folder / "unfinished" / cells[0].id
+    context = replace(context, scratch=scratch)
     records = module.run_stack(cells, context) if len(cells) > 1 else [module.run(cells[0], context)]
     for cell, record in zip(cells, records, strict=True):
         write_record(cell.path(folder), record)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 # The queue through which a worker process reports; set once when the process starts.
