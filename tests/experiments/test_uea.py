@@ -66,8 +66,8 @@ def test_a_quick_run_needs_no_data_and_leaves_marked_records(variant: str, tmp_p
     assert (outcome.computed, outcome.failed, len(records)) == (2, {}, 2)
     for record in records:
         assert record.quick
-        assert record.results["test"]["cases"] == 45
-        assert record.results["test"]["accuracy"] == record.results["test"]["correct"] / 45
+        assert record.results["test"]["cases"] == 90
+        assert record.results["test"]["accuracy"] == record.results["test"]["correct"] / 90
         assert record.results["best_epoch"] == 1
         assert record.results["device"] == "cpu"
 

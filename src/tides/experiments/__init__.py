@@ -3,4 +3,5 @@
 EXPERIMENTS = {
     "fading-flash": "tides.experiments.fading_flash",
     "uea": "tides.experiments.uea",
+    "random-drop": "tides.experiments.random_drop",
 }

@@ -9,20 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
-import torch
-from torch import Tensor
-
 from tides.errors import ConfigError
 from tides.experiments import uea_series
 from tides.experiments.config import build
 from tides.experiments.runner import Cell, Context
-from tides.experiments.uea_series import SplitRows
+from tides.experiments.uea_results import device_name, outcome, scores
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
 from tides.training import TrainConfig
-from tides.training.lanes import Finish, Member, ResidentSeries, class_logits, fit_side_by_side
-from tides.training.predictions import ClassPredictions, point_metrics
+from tides.training.lanes import Member, class_logits, fit_side_by_side
 
 NAME = "uea"
 # Of a configuration's fields, those that the model does not know.
@@ -148,7 +144,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         rows = uea_series.split_rows(
             dataset, shared["protocol"], seed, context.device, allow_partial=shared["allow_partial"]
         )
-        model = make_model(architecture, classes, seed, data, rows, scaled=shared["scaling"] == "zscore")
+        model = uea_series.make_model(architecture, classes, seed, data, rows, scaled=shared["scaling"] == "zscore")
         members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
         tests.append(data.rows(rows.test))
     training = TrainConfig(
@@ -175,39 +171,3 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     ]
     seconds = (time.perf_counter() - start) / len(cells)
     return [cell.record(result, seconds) for cell, result in zip(cells, results, strict=True)]
-
-
-def make_model(
-    architecture: TIDESConfig, classes: int, seed: int, data: ResidentSeries, rows: SplitRows, *, scaled: bool
-) -> SequenceClassifier:
-    """A seed's model with the scales of its training cases, on the data's device."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = SequenceClassifier(architecture, classes)
-    model = model.to(data.values.device)
-    moments = uea_series.channel_moments(data.values[rows.train]) if scaled else (None, None)
-    model.calibrate(data.times[:1].diff(dim=1), *moments)
-    return model
-
-
-def device_name(device: str) -> str:
-    """The device in words, for the record."""
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-
-
-def outcome(finish: Finish) -> dict[str, Any]:
-    """How training went, for the record."""
-    return {
-        "stopped": finish.stopped,
-        "epochs": finish.epochs,
-        "best_epoch": finish.best_epoch,
-        "validation": {"loss": finish.best.get("val_loss"), "accuracy": finish.best.get("val_accuracy")},
-        "train_loss": finish.best.get("train_loss"),
-    }
-
-
-def scores(logits: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Metrics of the test cases, with the counts behind the accuracy."""
-    predictions = ClassPredictions(logits.double().softmax(-1).numpy(force=True), labels.numpy(force=True))
-    correct = int((logits.argmax(-1) == labels).sum())
-    return {**point_metrics(predictions), "correct": correct, "cases": len(labels)}

@@ -12,15 +12,16 @@ from tides.data import systems
 from tides.data.uea import PAPER_DATASETS, UEADataset, archive_name, load_uea, make_store, stack
 from tides.data.uea_splits import PROTOCOL_SEEDS, uea_rows
 from tides.errors import ConfigError, DataError
+from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training.lanes import ResidentSeries
 
 Protocol = Literal["walker", "rformer"]
 
 EMBEDDED = "embedded"
 """Calcium waves in noise, simulated on the spot: no file is needed."""
-_EMBEDDED_CASES = 300
+_EMBEDDED_CASES = 600
 _EMBEDDED_STEPS = 200
-_EMBEDDED_NOISE = 0.5
+_EMBEDDED_NOISE = 2.0
 
 
 class SplitRows(NamedTuple):
@@ -92,3 +93,16 @@ def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel over cases and steps; 1 where a channel does not vary."""
     spread, mean = torch.std_mean(values.double(), dim=(0, 1), correction=0)
     return mean, torch.where(spread > 1e-12 * mean.abs(), spread, torch.ones_like(spread))
+
+
+def make_model(
+    architecture: TIDESConfig, classes: int, seed: int, data: ResidentSeries, rows: SplitRows, *, scaled: bool
+) -> SequenceClassifier:
+    """A seed's model with the scales of its training cases, on the data's device."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = SequenceClassifier(architecture, classes)
+    model = model.to(data.values.device)
+    moments = channel_moments(data.values[rows.train]) if scaled else (None, None)
+    model.calibrate(data.times[:1].diff(dim=1), *moments)
+    return model

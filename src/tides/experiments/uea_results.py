@@ -1,0 +1,32 @@
+"""What the record of a classification run holds."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tides.training.lanes import Finish
+from tides.training.predictions import ClassPredictions, point_metrics
+
+
+def device_name(device: str) -> str:
+    """The device in words, for the record."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def outcome(finish: Finish) -> dict[str, Any]:
+    """How training went, for the record."""
+    return {
+        "stopped": finish.stopped,
+        "epochs": finish.epochs,
+        "best_epoch": finish.best_epoch,
+        "validation": {"loss": finish.best.get("val_loss"), "accuracy": finish.best.get("val_accuracy")},
+        "train_loss": finish.best.get("train_loss"),
+    }
+
+
+def scores(logits: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Metrics of the test cases, with the counts behind the accuracy."""
+    predictions = ClassPredictions(logits.double().softmax(-1).numpy(force=True), labels.numpy(force=True))
+    correct = int((logits.argmax(-1) == labels).sum())
+    return {**point_metrics(predictions), "correct": correct, "cases": len(labels)}
