@@ -13,6 +13,7 @@ from tides import baselines
 CHANNELS, CLASSES = 3, 4
 _CLASSIFIER = {"input_size": CHANNELS, "classes": CLASSES, "mask_channels": True}
 _STACK = {**_CLASSIFIER, "hidden_size": 8, "depth": 2, "dropout": 0.0}
+_CDE = {**_CLASSIFIER, "hidden_size": 5, "field_width": 6, "field_depth": 2, "time_channel": "elapsed"}
 _FORECASTER = {"input_size": CHANNELS}
 _JUMP = {**_FORECASTER, "hidden_size": 6, "observation_size": 5, "feature_size": 4, "dropout": 0.0}
 
@@ -26,6 +27,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "d-linoss": {**_STACK, "state_size": 5, "time_channel": "elapsed", "steps": "physical"},
     "transformer": {**_STACK, "heads": 2, "positions": "elapsed"},
     "rformer": {**_CLASSIFIER, "windows": 4, "level": 3, "views": "both", "embedding": 2, "heads": 2, "dropout": 0.0},
+    "ncde": _CDE,
+    "nrde": {**_CDE, "level": 2, "window": 3},
+    "log-ncde": {**_CDE, "level": 2, "window": 3, "lipschitz": 0.1},
+    "gru-d": {**_CLASSIFIER, "hidden_size": 6},
+    "class-prior": _CLASSIFIER,
     "zero": _FORECASTER,
     "last-value": _FORECASTER,
     "observed-mean": _FORECASTER,
@@ -37,6 +43,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "neural-flow-resnet": {**_JUMP, "flow_size": 7},
     "neural-flow-gru": _JUMP,
     "neural-flow-coupling": {**_JUMP, "flow_size": 7},
+    "mtan": {**_FORECASTER, "embed_size": 6, "heads": 2, "references": 5, "hidden_size": 4, "latent_size": 3},
+    "latent-ode": {**_FORECASTER, "latent_size": 4, "hidden_size": 5, "field_size": 6, "steps": 3, "gap_steps": 1},
     "linodenet": {**_FORECASTER, "hidden_size": 5, "latent_size": 6, "depth": 2},
 }
 

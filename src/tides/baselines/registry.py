@@ -49,6 +49,11 @@ _CLASSIFIERS = {
     "d-linoss": Entry("classification", "linoss", "LinOSS", "LinOSSConfig", {"scheme": "damped"}),
     "transformer": Entry("classification", "transformer", "Transformer", "TransformerConfig"),
     "rformer": Entry("classification", "rformer", "RFormer", "RFormerConfig"),
+    "ncde": Entry("classification", "ncde", "NCDE", "NCDEConfig"),
+    "nrde": Entry("classification", "nrde", "NRDE", "NRDEConfig"),
+    "log-ncde": Entry("classification", "log_ncde", "LogNCDE", "LogNCDEConfig"),
+    "gru-d": Entry("classification", "gru_d", "GRUD", "GRUDConfig"),
+    "class-prior": Entry("classification", "prior", "ClassPrior", "ClassificationConfig"),
 }
 _FORECASTERS = {
     "zero": Entry("forecasting", "trivial", "ZeroForecast", "ForecastConfig"),
@@ -63,6 +68,8 @@ _FORECASTERS = {
     "neural-flow-resnet": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "resnet"}),
     "neural-flow-gru": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "gru"}),
     "neural-flow-coupling": Entry("forecasting", "neural_flow", "NeuralFlow", "NeuralFlowConfig", {"flow": "coupling"}),
+    "mtan": Entry("forecasting", "mtan", "MTAN", "MTANConfig"),
+    "latent-ode": Entry("forecasting", "latent_ode", "LatentODE", "LatentODEConfig"),
 }
 _ENTRIES = _CLASSIFIERS | _FORECASTERS
 
