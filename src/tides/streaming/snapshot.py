@@ -27,11 +27,10 @@ def session_state(session: "StreamSession") -> dict[str, Tensor]:
     intake = session.intake
     keys = list(intake.table)
     rows = intake.table.rows(keys)
-    about = {"format": FORMAT, "identity": session.identity, "keys": keys}
-    try:
-        text = json.dumps(about)
-    except TypeError as error:
-        raise DataError(f"keys: wanted text, numbers or None to store them: {error}") from None
+    strange = [key for key in keys if key is not None and not isinstance(key, (str, int))]
+    if strange:
+        raise DataError(f"keys: found {strange[0]!r}, wanted text or whole numbers to store a session")
+    text = json.dumps({"format": FORMAT, "identity": session.identity, "keys": keys})
     state = {"about": torch.tensor(list(text.encode()), dtype=torch.uint8)}
     state |= {f"table.{name}": torch.from_numpy(getattr(intake.table, name)[rows].copy()) for name in _TABLE}
     state |= {f"state.{name}": leaf.clone() for name, leaf in as_real(intake.bank.get(rows)).items()}

@@ -1,0 +1,162 @@
+"""Late, duplicate and out-of-order observations, and long silences."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.streaming.test_session import classifier, forecaster, series
+from tides.errors import ConfigError, DataError
+from tides.streaming import StreamPolicy, StreamSession
+
+MODEL = classifier()
+
+
+def test_a_late_observation_is_rejected_with_the_reason() -> None:
+    session = StreamSession(MODEL)
+    session.step(1.0, [1.0, 2.0])
+    answer = session.step(3.0, [0.0, 1.0])
+    with pytest.raises(DataError, match="late: found t = 2 after 3"):
+        session.step(2.0, [5.0, 5.0])
+    np.testing.assert_array_equal(session.answer(), answer)
+    answers = session.step_many([None, "new", None], [2.0, 1.0, 4.0], [[5.0, 5.0], [1.0, 1.0], [0.0, np.inf]])
+    assert answers.status == ["rejected", "taken", "rejected"]
+    assert answers.reasons[0].startswith("late")
+    assert "infinity" in answers.reasons[2]
+    np.testing.assert_array_equal(answers.values[0], answer)
+
+
+def test_a_late_observation_is_ignored() -> None:
+    session = StreamSession(MODEL, late="ignore")
+    session.step(1.0, [1.0, 2.0])
+    answer = session.step(3.0, [0.0, 1.0])
+    np.testing.assert_array_equal(session.step(2.0, [5.0, 5.0]), answer)
+    assert session.step_many([None], [2.0], [[5.0, 5.0]]).status == ["ignored"]
+    assert session.intake.table.count[session.intake.table.row(None)] == 2
+
+
+@settings(max_examples=20)
+@given(st.permutations(range(9)), st.integers(1, 6), st.booleans())
+def test_replay_ends_where_the_right_order_ends(order: list[int], history: int, compiled: bool) -> None:
+    times, values = series(9)
+    times = np.arange(9.0)
+    session = StreamSession(MODEL, late="replay", history=history, compiled=compiled)
+    taken = []
+    for k in order:
+        answers = session.step_many([None], [times[k]], values[k : k + 1])
+        if answers.status[0] == "rejected":
+            assert "earliest state kept" in answers.reasons[0]
+            # At least `history` observations can always be followed by a late one.
+            assert sum(times[j] >= times[k] for j in taken) >= history
+        else:
+            taken.append(k)
+    straight = StreamSession(MODEL, compiled=compiled)
+    for k in sorted(taken):
+        wanted = straight.step(times[k], values[k])
+    np.testing.assert_allclose(session.answer(), wanted, rtol=1e-9)
+    np.testing.assert_allclose(session.step(20.0, [1.0, 1.0]), straight.step(20.0, [1.0, 1.0]), rtol=1e-9)
+
+
+def test_replayed_forecasts() -> None:
+    session, straight = (StreamSession(forecaster(), late=late, at=[1.0]) for late in ("replay", "reject"))
+    for t, x in ((0.0, 1.0), (2.0, 3.0), (1.0, 2.0)):
+        found = session.step(t, [x, np.nan])
+    straight_model = StreamSession(session.model, at=[1.0])
+    for t, x in ((0.0, 1.0), (1.0, 2.0), (2.0, 3.0)):
+        wanted = straight_model.step(t, [x, np.nan])
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+    assert straight.policy.late == "reject"
+
+
+@pytest.mark.parametrize(("duplicate", "status"), [("ignore", "ignored"), ("reject", "rejected"), ("take", "taken")])
+def test_duplicates(duplicate: Any, status: str) -> None:
+    session = StreamSession(MODEL, duplicate=duplicate)
+    session.step(1.0, [1.0, np.nan])
+    answers = session.step_many([None], [1.0], [[1.0, np.nan]])
+    assert answers.status == [status]
+    assert (0 in answers.reasons) == (status != "taken")
+    # Other values at the same time are news.
+    assert session.step_many([None], [1.0], [[1.0, 2.0]]).status == ["taken"]
+
+
+def test_a_late_duplicate_is_known_when_it_can_be_replayed() -> None:
+    session = StreamSession(MODEL, late="replay")
+    for t in (0.0, 1.0, 2.0):
+        answer = session.step(t, [t, 1.0])
+    assert session.step_many([None], [1.0], [[1.0, 1.0]]).status == ["ignored"]
+    np.testing.assert_array_equal(session.answer(), answer)
+    assert session.step_many([None], [1.0], [[7.0, 1.0]]).status == ["replayed"]
+
+
+def test_a_long_silence_starts_anew() -> None:
+    session = StreamSession(MODEL, metadata={"unit": "h"}, reset_after=timedelta(hours=24), late="replay")
+    session.catch_up([0.0, 1.0, 2.0], [[1.0, 2.0]] * 3)
+    assert session.step_many([None], [26.0], [[0.0, 1.0]]).status == ["taken"]
+    answers = session.step_many([None], [50.5], [[3.0, 1.0]])
+    assert answers.status == ["reset"]
+    np.testing.assert_allclose(answers.values[0], StreamSession(MODEL).step(50.5, [3.0, 1.0]), rtol=1e-12)
+    # What came before the new beginning stays there.
+    assert session.step_many([None], [50.0], [[3.0, 1.0]]).status == ["rejected"]
+    stretch = session.catch_up([51.0, 52.0, 100.0], [[1.0, 1.0], [0.0, 0.0], [3.0, 1.0]])
+    np.testing.assert_allclose(stretch, answers.values[0], rtol=1e-12)
+
+
+def test_missing_values_need_mask_channels() -> None:
+    session = StreamSession(classifier(mask_channels="auto"))
+    with pytest.raises(DataError, match="no mask channels"):
+        session.step(0.0, [1.0, np.nan])
+    session.step(0.0, [1.0, 2.0])
+    with pytest.raises(DataError, match="finite time"):
+        session.step(np.nan, [1.0, 2.0])
+    with pytest.raises(DataError, match="start of time"):
+        StreamSession(classifier(first_gap="start")).step(-1.0, [1.0, 2.0])
+
+
+def test_one_key_several_times_in_one_call() -> None:
+    together, one = StreamSession(MODEL), StreamSession(MODEL)
+    answers = together.step_many(["a", "b", "a", "a"], [0.0, 0.0, 2.0, 1.0], [[1.0, 1.0]] * 4)
+    assert answers.status == ["taken", "taken", "taken", "rejected"]
+    one.step(0.0, [1.0, 1.0])
+    np.testing.assert_allclose(answers.values[2], one.step(2.0, [1.0, 1.0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"late": "accept"}, "late: found 'accept'"),
+        ({"duplicate": "replay"}, "duplicate"),
+        ({"history": 0}, "history"),
+    ],
+)
+def test_policies_are_checked(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        StreamPolicy(**fields)
+
+
+@pytest.mark.parametrize("hold", ["following", "preceding"])
+def test_how_fast_an_alarm_moves_the_answer(hold: Any) -> None:
+    """Under `preceding` a reading enters the state at once; under `following` the state knows it a gap later."""
+    session = StreamSession(classifier(hold=hold, pool="last"), compiled=False)
+    for t in range(20):
+        session.step(float(t), [0.0, 0.0])
+    before = session.state_dict()["state.blocks.0.s"].clone()
+    calm = StreamSession(session.model, compiled=False)
+    calm.load_state_dict(session.state_dict())
+    session.step(20.0, [5.0, 5.0])
+    calm.step(20.0, [0.0, 0.0])
+    alarmed, quiet = (one.state_dict()["state.blocks.0.s"] for one in (session, calm))
+    assert not np.array_equal(before, quiet)
+    at_once = float((alarmed - quiet).abs().max())
+    if hold == "following":
+        assert at_once == 0.0
+    else:
+        assert at_once > 1e-3
+    session.step(21.0, [5.0, 5.0])
+    calm.step(21.0, [0.0, 0.0])
+    alarmed, quiet = (one.state_dict()["state.blocks.0.s"] for one in (session, calm))
+    assert float((alarmed - quiet).abs().max()) > 1e-3
+    # The answer itself moves at once under both: by the read-out and the skip connection.
+    assert np.abs(session.answer() - calm.answer()).max() > 1e-4
