@@ -26,6 +26,11 @@ def beside_weights(name: str, config: object, length: int) -> int:
     if name in ("lru", "s5") or name.startswith("linoss"):
         # BatchNorm's running mean and variance and a flag, per block.
         return config.depth * (2 * config.hidden_size + 1)  # type: ignore[attr-defined, no-any-return]
+    if name in ("nrde", "log-ncde"):
+        # The ends of the windows, and where there are brackets the pairs of channels of every basis element.
+        ends = -(-length // config.window) + 1  # type: ignore[attr-defined]
+        pairs = 2 * config.control_size if name == "log-ncde" and config.level == 2 else 0  # type: ignore[attr-defined]
+        return ends + pairs
     return 0
 
 

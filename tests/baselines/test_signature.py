@@ -72,7 +72,18 @@ def test_extend_is_one_more_point() -> None:
 
 def test_area_of_a_unit_square() -> None:
     square = torch.tensor([[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]], dtype=torch.float64)
-    torch.testing.assert_close(log_signature(whole(square, 2))[0, 0], torch.tensor([0.0, 0.0, 1.0]).double())
+    torch.testing.assert_close(log_signature(square, 2)[0], torch.tensor([0.0, 0.0, 1.0]).double())
+
+
+def test_log_signature_is_the_logarithm() -> None:
+    """log S = (S¹, S² − S¹⊗S¹/2), whose second level is antisymmetric."""
+    path = random_path(20, 3)
+    one, two, _ = whole(path)
+    assert two is not None
+    second = (two - torch.einsum("bni,bnj->bnij", one, one) / 2)[:, 0]
+    i, j = torch.triu_indices(3, 3, offset=1)
+    torch.testing.assert_close(log_signature(path, 2), torch.cat([one[:, 0], second[:, i, j]], -1))
+    torch.testing.assert_close(log_signature(path, 1), one[:, 0])
 
 
 @pytest.mark.parametrize(("d", "level"), [(1, 1), (2, 3), (3, 2), (5, 2), (4, 3)])
@@ -90,7 +101,7 @@ def test_log_signature_against_pysiglib() -> None:
     path = random_path(15, 4)
     pysiglib.prepare_log_sig(4, 2, method=2)
     expected = torch.as_tensor(pysiglib.log_sig(path, 2, method=2))
-    found = log_signature(whole(path, 2))[:, 0]
+    found = log_signature(path, 2)
     assert found.shape[-1] == log_signature_size(4, 2) == 10
     torch.testing.assert_close(found, expected.to(torch.float64))
 

@@ -84,13 +84,21 @@ def between(start: Signature, end: Signature) -> Signature:
     return Signature(one, two, end.three - start.three - _outer(start.two, one) - _outer(start.one, two))
 
 
-def log_signature(signature: Signature) -> Tensor:
-    """Increments and Lévy areas ½(S^{ij} − S^{ji}), i < j in lexicographic order: (…, d + d(d−1)/2), or (…, d)."""
-    if signature.two is None:
-        return signature.one
-    area = (signature.two - signature.two.transpose(-1, -2)) / 2
-    i, j = torch.triu_indices(area.shape[-1], area.shape[-1], offset=1, device=area.device)
-    return torch.cat([signature.one, area[..., i, j]], dim=-1)
+def log_signature(pieces: Tensor, level: int) -> Tensor:
+    """Log-signatures of the paths (…, l, d): increments, and with level 2 the Lévy areas ½(S^{ij} − S^{ji}), i < j.
+
+    The order is lexicographic: (…, d + d(d−1)/2). No tensor with one matrix per point is made.
+    """
+    step = pieces.diff(dim=-2)
+    one = pieces[..., -1, :] - pieces[..., 0, :]
+    if level == 1:
+        return one
+    middle = pieces[..., :-1, :] - pieces[..., :1, :] + step / 2
+    two = middle.transpose(-1, -2) @ step
+    area = (two - two.transpose(-1, -2)) / 2
+    d = pieces.shape[-1]
+    i, j = torch.triu_indices(d, d, offset=1, device=area.device)
+    return torch.cat([one, area[..., i, j]], dim=-1)
 
 
 def log_signature_size(width: int, level: int) -> int:
