@@ -17,6 +17,7 @@ class Sample:
     kind: Literal["a", "b"] = "a"
     limit: float | None = None
     span: tuple[float, float] = (0.0, 1.0)
+    sizes: tuple[int, ...] = ()
     policy: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
@@ -24,7 +25,7 @@ class Sample:
 
 
 def test_whole_numbers_stand_for_real_ones() -> None:
-    made = Sample(rate=1, limit=2, policy=3)
+    made = Sample(rate=1, limit=2, policy=3, sizes=(1, 2, 3))
     assert [type(value) for value in (made.rate, made.limit, made.policy)] == [float] * 3
 
 
@@ -39,6 +40,8 @@ def test_whole_numbers_stand_for_real_ones() -> None:
         ("kind", "c", "'a' or 'b'"),
         ("limit", "none", "a finite number or None"),
         ("span", (1.0,), "a pair of finite numbers"),
+        ("sizes", 3, "several of int"),
+        ("sizes", (1, 2.5), "several of int"),
         ("policy", "other", "a finite number or 'auto'"),
     ],
 )

@@ -49,6 +49,8 @@ def _accepts(value: Any, hint: Any) -> bool:
         return isinstance(value, str) and value in get_args(hint)
     if getattr(hint, "__origin__", None) is tuple:
         parts = get_args(hint)
+        if parts[-1] is Ellipsis:
+            return isinstance(value, tuple) and all(_accepts(entry, parts[0]) for entry in value)
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(_is_number, value))
     if get_args(hint):
         return any(_accepts(value, part) for part in get_args(hint))
@@ -65,7 +67,8 @@ def _describe(hint: Any) -> str:
     if getattr(hint, "__origin__", None) is Literal:
         return " or ".join(map(repr, get_args(hint)))
     if getattr(hint, "__origin__", None) is tuple:
-        return "a pair of finite numbers"
+        parts = get_args(hint)
+        return f"several of {_describe(parts[0])}" if parts[-1] is Ellipsis else "a pair of finite numbers"
     if hint is float:
         return "a finite number"
     if get_args(hint):

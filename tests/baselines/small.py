@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ncde": _CDE,
     "nrde": {**_CDE, "level": 2, "window": 3},
     "log-ncde": {**_CDE, "level": 2, "window": 3, "lipschitz": 0.1},
+    "logsig-ssm": {**_STACK, "lengths": (3, 5), "levels": (1, 2), "stride": 2, "global_level": 2, "state_size": 4},
     "gru-d": {**_CLASSIFIER, "hidden_size": 6},
     "class-prior": _CLASSIFIER,
     "zero": _FORECASTER,

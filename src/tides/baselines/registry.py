@@ -52,6 +52,7 @@ _CLASSIFIERS = {
     "ncde": Entry("classification", "ncde", "NCDE", "NCDEConfig"),
     "nrde": Entry("classification", "nrde", "NRDE", "NRDEConfig"),
     "log-ncde": Entry("classification", "log_ncde", "LogNCDE", "LogNCDEConfig"),
+    "logsig-ssm": Entry("classification", "logsig_ssm", "LogSigSSM", "LogSigConfig"),
     "gru-d": Entry("classification", "gru_d", "GRUD", "GRUDConfig"),
     "class-prior": Entry("classification", "prior", "ClassPrior", "ClassificationConfig"),
 }

@@ -94,11 +94,16 @@ def log_signature(pieces: Tensor, level: int) -> Tensor:
     if level == 1:
         return one
     middle = pieces[..., :-1, :] - pieces[..., :1, :] + step / 2
-    two = middle.transpose(-1, -2) @ step
-    area = (two - two.transpose(-1, -2)) / 2
-    d = pieces.shape[-1]
-    i, j = torch.triu_indices(d, d, offset=1, device=area.device)
-    return torch.cat([one, area[..., i, j]], dim=-1)
+    return logarithm(Signature(one, middle.transpose(-1, -2) @ step))
+
+
+def logarithm(signature: Signature) -> Tensor:
+    """Levels one and two as the coordinates of `log_signature`."""
+    if signature.two is None:
+        return signature.one
+    area = (signature.two - signature.two.transpose(-1, -2)) / 2
+    i, j = torch.triu_indices(area.shape[-1], area.shape[-1], offset=1, device=area.device)
+    return torch.cat([signature.one, area[..., i, j]], dim=-1)
 
 
 def log_signature_size(width: int, level: int) -> int:
