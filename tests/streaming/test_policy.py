@@ -38,8 +38,8 @@ def test_a_late_observation_is_ignored() -> None:
     assert session.intake.table.count[session.intake.table.row(None)] == 2
 
 
-@settings(max_examples=20)
-@given(st.permutations(range(9)), st.integers(1, 6), st.booleans())
+@settings(max_examples=10)
+@given(st.permutations(range(9)), st.integers(1, 6), st.sampled_from([True, True, False]))
 def test_replay_ends_where_the_right_order_ends(order: list[int], history: int, compiled: bool) -> None:
     times, values = series(9)
     times = np.arange(9.0)

@@ -73,7 +73,7 @@ def test_broken_states_are_named(tmp_path: Path) -> None:
     write_snapshot(session, tmp_path / "snapshot.safetensors", {"applied": 17})
     assert read_snapshot(session, tmp_path / "snapshot.safetensors") == {"applied": 17}
     session.step(99.0, [1.0, 1.0], key=("a", "tuple"))
-    with pytest.raises(DataError, match="keys: found .*tuple"):
+    with pytest.raises(DataError, match=r"keys: found .*tuple"):
         session.state_dict()
 
 

@@ -5,6 +5,7 @@ What exports models to other places loads on first use: a process that follows s
 
 from typing import TYPE_CHECKING, Any
 
+from tides.streaming.durable import DurableSession
 from tides.streaming.policy import Answers, StreamPolicy
 from tides.streaming.session import StreamSession
 
@@ -13,7 +14,16 @@ if TYPE_CHECKING:
 
 _EXPORTS = ("export_c", "export_onnx", "export_program", "quantised")
 
-__all__ = ["Answers", "StreamPolicy", "StreamSession", "export_c", "export_onnx", "export_program", "quantised"]
+__all__ = [
+    "Answers",
+    "DurableSession",
+    "StreamPolicy",
+    "StreamSession",
+    "export_c",
+    "export_onnx",
+    "export_program",
+    "quantised",
+]
 
 
 def __getattr__(name: str) -> Any:

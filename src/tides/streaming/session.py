@@ -61,9 +61,7 @@ class StreamSession:
             self.model, self.policy, self.profile, silence=silence, capacity=capacity, compiled=compiled
         )
         self.channels = self.intake.channels
-        self._at = self._offsets(at)
-        for key in range(streams) if streams > 1 else (None,):
-            self.intake.add(key)
+        self._at = self.check_offsets(at)
 
     @classmethod
     def load(cls, folder: str | Path, streams: int = 1, **options: Any) -> Self:
@@ -73,7 +71,7 @@ class StreamSession:
 
     @property
     def keys(self) -> list[Key]:
-        """The streams that are known."""
+        """The streams that have been observed."""
         return list(self.intake.table)
 
     def step(self, t: Any, x: Any, key: Key = None, *, static: Any = None, at: Any = None) -> NDArray[np.float64]:
@@ -87,7 +85,7 @@ class StreamSession:
             return self._step_all(t, x, static, at)
         given = None if static is None else [static]
         values = self.profile.row(x, self.channels)[None]
-        answers = self.intake.take([key], np.array([self.clock.encode(t)]), values, given, self._offsets(at))
+        answers = self.intake.take([key], np.array([self.clock.encode(t)]), values, given, self.check_offsets(at))
         if answers.status[0] == "rejected":
             raise DataError(answers.reasons[0] if key is None else f"stream {key!r}: {answers.reasons[0]}")
         found: Floats = answers.values[0]
@@ -115,7 +113,7 @@ class StreamSession:
                 f"keys, times, X: found {n}, {encoded.shape}, {values.shape}, "
                 f"wanted n keys, (n,) times and (n, {self.channels}) values"
             )
-        return self.intake.take(keys, encoded, values, static, self._offsets(at))
+        return self.intake.take(keys, encoded, values, static, self.check_offsets(at))
 
     def catch_up(
         self, times: Any, values: ArrayLike, key: Key = None, *, static: Any = None, at: Any = None
@@ -146,7 +144,7 @@ class StreamSession:
     def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
         """The answer after the newest observation, again."""
         row = np.array([self.intake.table.require(key)])
-        found: Floats = self.intake.answers(row, self._offsets(at))[0]
+        found: Floats = self.intake.answers(row, self.check_offsets(at))[0]
         return found
 
     @torch.no_grad()
@@ -157,8 +155,6 @@ class StreamSession:
         """
         row = self.intake.table.require(key)
         since = self.intake.table.last[row]
-        if np.isnan(since):
-            raise DataError("peek: nothing has been observed yet, so there is no state to look ahead from")
         several = not isinstance(t_future, str) and np.ndim(t_future) > 0
         elapsed = self.clock.encode_all(t_future) - since
         if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
@@ -188,7 +184,7 @@ class StreamSession:
 
         restore_session(self, state)
 
-    def _offsets(self, at: Any) -> Floats:
+    def check_offsets(self, at: Any) -> Floats:
         """Offsets after the newest observation in the model's unit: a number or (q,)."""
         if at is None:
             return self._at

@@ -54,7 +54,7 @@ class StreamTable:
     def require(self, key: Key) -> int:
         row = self.row(key)
         if row < 0:
-            raise DataError(f"key: no stream is called {key!r}")
+            raise DataError("nothing has been observed yet" if key is None else f"key: no stream is called {key!r}")
         return row
 
     def add(self, key: Key) -> int:

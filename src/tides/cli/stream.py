@@ -1,0 +1,105 @@
+"""`tides stream`: observations on stdin, predictions on stdout, line by line."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+if TYPE_CHECKING:
+    from tides.streaming.following import Tally
+
+app = typer.Typer()
+
+
+@app.command()
+def stream(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    at: Annotated[str | None, typer.Option(help="Offsets of forecasts, comma separated: 0,6h,+1d.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Keep all streams in this folder and go on from it after a stop or a kill.")
+    ] = None,
+    every: Annotated[int, typer.Option(help="Observations between snapshots in --state.")] = 1000,
+    out: Annotated[
+        Path | None, typer.Option(help="Write predictions to this file; with --state each appears exactly once.")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="With --state: stdin goes on; it does not begin with line 1 again.")
+    ] = False,
+    late: Annotated[str, typer.Option(help="Observations out of order: reject, ignore or replay.")] = "reject",
+    duplicate: Annotated[str, typer.Option(help="The same observation again: reject, ignore or take.")] = "ignore",
+    reset_after: Annotated[str | None, typer.Option(help="A silence that starts a stream anew, e.g. 24h.")] = None,
+    history: Annotated[int, typer.Option(help="How many observations --late replay reaches back at least.")] = 64,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a malformed line instead of skipping it.")] = False,
+    batch: Annotated[int, typer.Option(help="At most so many lines together.")] = 256,
+    fsync: Annotated[bool, typer.Option("--fsync", help="Survive a loss of power, not only a kill; slower.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No summary at the end.")] = False,
+) -> None:
+    """Follow streams: {"key": "a", "t": 3.5, "x": [1.0, null]} per line in, one prediction per line out."""
+    from contextlib import ExitStack
+
+    from tides.errors import ConfigError
+    from tides.streaming import StreamSession
+    from tides.streaming.durable import DurableSession
+    from tides.streaming.following import Following
+
+    if live and state is None:
+        raise ConfigError("--live: it needs --state, which knows how far the source was read")
+    if batch < 1:
+        raise ConfigError(f"--batch: found {batch}, wanted at least 1")
+    options: dict[str, Any] = {"late": late, "duplicate": duplicate, "reset_after": reset_after, "history": history}
+    if at is not None:
+        options["at"] = [one.strip() for one in at.split(",")]
+    session = StreamSession.load(model, **options)
+    signal.signal(signal.SIGTERM, _stop)
+    with ExitStack() as stack:
+        durable = None
+        if state is not None:
+            durable = stack.enter_context(DurableSession(session, state, every=every, sync=fsync))
+        sink, answered = _open(out, resume=state is not None)
+        following = Following(
+            session, sink, _complain, durable, answered=answered, batch=batch, strict=strict, live=live
+        )
+        try:
+            tally = following.run(sys.stdin.fileno())
+        except BrokenPipeError:
+            # Nobody reads any more. Python would complain once more when it flushes stdout at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
+    if not quiet:
+        print(_summary(tally, len(session.keys)), file=sys.stderr)
+
+
+def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:
+    """Where predictions go, and the number of the last one that is there."""
+    import json
+
+    from tides.streaming.lines import repair_tail
+
+    if out is None:
+        return sys.stdout.buffer, 0
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        return out.open("wb"), 0
+    last = repair_tail(out)
+    line = {} if last is None else json.loads(last)
+    return out.open("ab"), int(line.get("seq", line.get("line", 0)))
+
+
+def _complain(line: int, problem: str) -> None:
+    print(f"tides stream: line {line} skipped: {problem}", file=sys.stderr, flush=True)
+
+
+def _summary(tally: "Tally", streams: int) -> str:
+    parts = [f"{count} {status}" for status, count in sorted(tally.outcomes.items())]
+    if tally.malformed:
+        parts.append(f"{tally.malformed} malformed")
+    if tally.counted_before:
+        parts.append(f"{tally.counted_before} counted before")
+    return f"tides stream: {tally.lines} lines, {streams} streams: {', '.join(parts) or 'nothing to do'}"
+
+
+def _stop(*_: Any) -> None:
+    raise SystemExit(128 + signal.SIGTERM)

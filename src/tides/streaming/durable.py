@@ -1,0 +1,145 @@
+"""`DurableSession`: a session that a killed process leaves without losing an observation or counting one twice."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import ConfigError, DataError
+from tides.streaming.events import Event, Outcome, apply_events, make_event
+from tides.streaming.journal import Journal
+from tides.streaming.session import StreamSession
+from tides.streaming.snapshot import read_snapshot, write_snapshot
+
+# Journalled events are taken in again in pieces of this size.
+_PIECE = 1024
+
+
+class DurableSession:
+    """Keeps a session's streams in `folder`: a journal of observations, and a snapshot after every `every` of them.
+
+    Observations are numbered by their source, and numbers grow. Each is written to the journal, taken in, answered
+    and confirmed, in this order. After a kill the snapshot is loaded, the journal is taken in again, `applied` is the
+    number of the newest observation, and `unanswered` are the outcomes that were never confirmed. Observations with
+    numbers up to `applied` have been counted: `take` leaves them out when the source sends them again. `sync` makes
+    the journal survive a loss of power as well.
+    """
+
+    def __init__(self, session: StreamSession, folder: str | Path, *, every: int = 1000, sync: bool = False) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigError(f"every: found {every!r}, wanted an integer ≥ 1")
+        self.session, self.folder, self.every = session, Path(folder), every
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.folder / "lock")
+        self._snapshot = self.folder / "snapshot.safetensors"
+        self._journal = Journal(self.folder / "journal.jsonl", sync=sync)
+        self.applied = self.answered = 0
+        self.unanswered: list[Outcome] = []
+        self._recover()
+
+    def _recover(self) -> None:
+        if self._snapshot.exists():
+            notes = read_snapshot(self.session, self._snapshot)
+            self.applied = self.answered = int(notes["applied"])
+        journalled, answered = self._journal.read()
+        self.answered = max(self.answered, answered)
+        # The process may have been killed between a snapshot and the clearing of its journal.
+        fresh = [make_event(content, number, self.session) for number, content in journalled if number > self.applied]
+        for begin in range(0, len(fresh), _PIECE):
+            outcomes = apply_events(self.session, fresh[begin : begin + _PIECE])
+            self.unanswered += [outcome for outcome in outcomes if outcome.event.number > self.answered]
+        self._since = len(fresh)
+        if fresh:
+            self.applied = fresh[-1].number
+
+    def take(self, events: Sequence[Event]) -> list[Outcome]:
+        """Write down and take in what has not been counted yet; the outcomes wait for `confirm`."""
+        fresh, newest = [], self.applied
+        for event in events:
+            if event.number > newest:
+                fresh.append(event)
+                newest = event.number
+        if not fresh:
+            return []
+        self._journal.append([(event.number, event.to_json()) for event in fresh])
+        self.applied = newest
+        outcomes = apply_events(self.session, fresh)
+        self._since += len(fresh)
+        return outcomes
+
+    def confirm(self) -> None:
+        """All outcomes so far have reached whoever asked for them."""
+        self.unanswered.clear()
+        if self.answered == self.applied:
+            return
+        self.answered = self.applied
+        if self._since >= self.every:
+            self.snapshot()
+        else:
+            self._journal.mark(self.applied)
+
+    def step(
+        self, t: Any, x: Any, key: Any = None, *, number: int | None = None, static: Any = None, at: Any = None
+    ) -> NDArray[np.float64] | None:
+        """`StreamSession.step` with a memory; None where `number` has been counted already.
+
+        Without `number` observations are counted here, and the source must know by itself what it has sent: ask
+        `applied` after a restart.
+        """
+        time = self.session.clock.encode(t)
+        row = self.session.profile.row(x, self.session.channels)
+        event = Event(self.applied + 1 if number is None else number, time, time, row, key, static, at)
+        outcomes = self.take([event])
+        self.confirm()
+        if not outcomes:
+            return None
+        if outcomes[0].status == "rejected":
+            raise DataError(str(outcomes[0].reason))
+        return outcomes[0].answer
+
+    def snapshot(self) -> None:
+        """Store all streams; the journal begins anew."""
+        write_snapshot(self.session, self._snapshot, {"applied": self.applied})
+        self._journal.clear()
+        self._since = 0
+
+    def close(self) -> None:
+        """Leave a snapshot, unless something is still to be answered, and let others use the folder."""
+        if self._since and self.answered == self.applied:
+            self.snapshot()
+        self._release()
+
+    def _release(self) -> None:
+        self._journal.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an error the session may be half way through an observation; the journal knows better.
+        if kind is None:
+            self.close()
+        else:
+            self._release()
+
+
+def _lock(path: Path) -> int:
+    """A lock that ends with the process, however it ends; where the system has none, nothing is locked."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        import fcntl
+    except ImportError:
+        return handle
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise DataError(f"{path.parent}: another process follows streams with this folder") from None
+    return handle

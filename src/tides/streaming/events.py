@@ -1,0 +1,149 @@
+"""Observations and answers as JSON: what `tides stream` reads, keeps in its journal and writes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.errors import DataError
+from tides.nn import Backbone, Forecaster, SequenceClassifier
+from tides.streaming.policy import Status
+from tides.streaming.session import StreamSession
+
+_FIELDS = ("t", "x", "key", "static", "at", "seq")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One observation: `number` counts the lines of the source, or is the event's own `seq`."""
+
+    number: int
+    t: Any
+    """As it was given: a number or ISO 8601 text."""
+    time: float
+    x: NDArray[np.float64]
+    key: str | int | None = None
+    static: Any = None
+    at: Any = None
+    """Offsets of its own; None: those of the session."""
+    numbered: bool = False
+    """Whether the number came with the event."""
+
+    def to_json(self) -> dict[str, Any]:
+        x = [None if np.isnan(value) else value for value in self.x.tolist()]
+        optional = {"key": self.key, "static": self.static, "at": self.at}
+        return {"t": self.t, "x": x} | {name: value for name, value in optional.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an event."""
+
+    event: Event
+    status: Status
+    reason: str | None
+    answer: NDArray[np.float64]
+
+
+def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event:
+    """One line of JSON; `DataError` says what is wrong with it."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise DataError(f'found {type(content).__name__}, wanted an object such as {{"t": 0.5, "x": [1.0, null]}}')
+    return make_event(content, number, session)
+
+
+def make_event(content: dict[str, Any], number: int, session: StreamSession) -> Event:
+    """The event that an object describes, checked against the session's model."""
+    unknown = [name for name in content if name not in _FIELDS]
+    if unknown:
+        raise DataError(f"found field {unknown[0]!r}, wanted {', '.join(_FIELDS)}")
+    for name in ("t", "x"):
+        if content.get(name) is None:
+            raise DataError(f"field {name!r} is missing")
+    key, seq = content.get("key"), content.get("seq")
+    if key is not None and (isinstance(key, bool) or not isinstance(key, (str, int))):
+        raise DataError(f"key: found {key!r}, wanted text or a whole number")
+    if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
+        raise DataError(f"seq: found {seq!r}, wanted a whole number ≥ 1")
+    row = session.profile.row(content["x"], session.channels)
+    if content.get("at") is not None:
+        session.check_offsets(content["at"])
+    return Event(
+        number=number if seq is None else seq,
+        t=content["t"],
+        time=session.clock.encode(content["t"]),
+        x=row,
+        key=key,
+        static=content.get("static"),
+        at=content.get("at"),
+        numbered=seq is not None,
+    )
+
+
+def apply_events(session: StreamSession, events: Sequence[Event]) -> list[Outcome]:
+    """Take in events in this order, together where they ask for the same offsets."""
+    outcomes: list[Outcome] = []
+    for at, group in groupby(events, key=lambda event: event.at):
+        batch = list(group)
+        static = [event.static for event in batch]
+        answers = session.step_many(
+            [event.key for event in batch],
+            np.array([event.time for event in batch]),
+            np.stack([event.x for event in batch]),
+            static=static if any(one is not None for one in static) else None,
+            at=at,
+        )
+        outcomes += [
+            Outcome(event, answers.status[i], answers.reasons.get(i), answers.values[i])
+            for i, event in enumerate(batch)
+        ]
+    return outcomes
+
+
+def describe_outcome(outcome: Outcome, session: StreamSession) -> dict[str, Any]:
+    """A line of predictions: number, key, time and status, and the answer unless the event was rejected."""
+    event = outcome.event
+    line: dict[str, Any] = {"seq" if event.numbered else "line": event.number}
+    if event.key is not None:
+        line["key"] = event.key
+    line |= {"t": event.t, "status": outcome.status}
+    if outcome.reason is not None:
+        line["reason"] = outcome.reason
+    if outcome.status != "rejected":
+        line |= _describe_answer(outcome, session)
+    return line
+
+
+def _describe_answer(outcome: Outcome, session: StreamSession) -> dict[str, Any]:
+    answer, profile = outcome.answer, session.profile
+    if isinstance(session.model, SequenceClassifier):
+        return {"probabilities": _named(answer, profile.classes)}
+    if isinstance(session.model, Forecaster):
+        offsets = session.check_offsets(outcome.event.at)
+        rows = answer if offsets.ndim else answer[None]
+        found = [
+            {"at": float(at), **_named(row, profile.targets or profile.channels, "channel_")}
+            for at, row in zip(np.atleast_1d(offsets), rows, strict=True)
+        ]
+        return {"forecast": found}
+    name = "features" if isinstance(session.model, Backbone) else "values"
+    return {name: [_short(value) for value in answer.tolist()]}
+
+
+def _named(values: NDArray[np.float64], names: Sequence[str] | None, prefix: str = "") -> dict[str, float]:
+    if names is None or len(names) != len(values):
+        names = [f"{prefix}{i}" for i in range(len(values))]
+    return {name: _short(value) for name, value in zip(names, values.tolist(), strict=True)}
+
+
+def _short(value: float) -> float:
+    """Seven significant digits: what single precision holds."""
+    return float(f"{value:.7g}")

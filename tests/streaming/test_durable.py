@@ -1,0 +1,149 @@
+"""Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.streaming.test_session import classifier
+from tides.errors import ConfigError, DataError
+from tides.streaming import DurableSession, StreamSession
+from tides.streaming.events import Event, make_event
+from tides.streaming.journal import Journal
+
+MODEL = classifier()
+
+
+def events(session: StreamSession, first: int, last: int) -> list[Event]:
+    generator = np.random.default_rng(5)
+    values = generator.normal(size=(100, 2)).tolist()
+    return [make_event({"t": float(n), "x": values[n], "key": f"k{n % 3}"}, n, session) for n in range(first, last + 1)]
+
+
+def uninterrupted(last: int) -> StreamSession:
+    session = StreamSession(MODEL)
+    for event in events(session, 1, last):
+        session.step(event.time, event.x, key=event.key)
+    return session
+
+
+def assert_same(found: StreamSession, wanted: StreamSession) -> None:
+    assert sorted(map(str, found.keys)) == sorted(map(str, wanted.keys))
+    for key in wanted.keys:
+        np.testing.assert_allclose(found.answer(key), wanted.answer(key), rtol=1e-12)
+        rows = [one.intake.table.row(key) for one in (found, wanted)]
+        assert found.intake.table.count[rows[0]] == wanted.intake.table.count[rows[1]]
+
+
+@pytest.mark.parametrize("every", [1, 4, 1000])
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_process_that_ends_anywhere_goes_on(tmp_path: Path, every: int, confirmed: bool) -> None:
+    before = DurableSession(StreamSession(MODEL), tmp_path, every=every)
+    before.take(events(before.session, 1, 7))
+    before.confirm()
+    lost = before.take(events(before.session, 8, 10))
+    assert [one.event.number for one in lost] == [8, 9, 10]
+    if confirmed:
+        before.confirm()
+    before._release()  # What the system does when a process is killed.
+
+    after = DurableSession(StreamSession(MODEL), tmp_path, every=every)
+    assert after.applied == 10
+    assert [one.event.number for one in after.unanswered] == ([] if confirmed else [8, 9, 10])
+    for again, first in zip(after.unanswered, lost, strict=confirmed is False):
+        np.testing.assert_allclose(again.answer, first.answer, rtol=1e-12)
+    assert_same(after.session, uninterrupted(10))
+    # The source begins again: what was counted is left out.
+    taken = after.take(events(after.session, 1, 20))
+    assert [one.event.number for one in taken] == list(range(11, 21))
+    after.confirm()
+    assert_same(after.session, uninterrupted(20))
+    after.close()
+    with DurableSession(StreamSession(MODEL), tmp_path) as last:
+        assert (last.applied, last.unanswered) == (20, [])
+        assert_same(last.session, uninterrupted(20))
+
+
+def test_a_journal_that_outlived_its_snapshot_is_not_counted_twice(tmp_path: Path) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path, every=1000)
+    session.take(events(session.session, 1, 6))
+    session.confirm()
+    journal = (tmp_path / "journal.jsonl").read_bytes()
+    session.snapshot()
+    session._release()
+    (tmp_path / "journal.jsonl").write_bytes(journal)
+    after = DurableSession(StreamSession(MODEL), tmp_path)
+    assert after.applied == 6
+    assert_same(after.session, uninterrupted(6))
+
+
+@pytest.mark.parametrize("torn", [b"[4", b'[4,{"t":4.0', b'[4,{"t":4.0,"x":[1.0,2.0]}]'])
+def test_a_torn_line_was_never_taken(tmp_path: Path, torn: bytes) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path)
+    session.take(events(session.session, 1, 3))
+    session._release()
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(torn)
+    after = DurableSession(StreamSession(MODEL), tmp_path)
+    assert after.applied == 3
+    after.take(events(after.session, 1, 5))
+    after.close()
+    assert_same(DurableSession(StreamSession(MODEL), tmp_path).session, uninterrupted(5))
+
+
+def test_steps_are_counted_once(tmp_path: Path) -> None:
+    session, plain = DurableSession(StreamSession(MODEL), tmp_path, every=2), StreamSession(MODEL)
+    for n, t in enumerate((1.0, 2.0, 3.0), start=1):
+        np.testing.assert_allclose(session.step(t, [t, None], number=n), plain.step(t, [t, None]), rtol=1e-12)
+    assert session.step(3.0, [3.0, None], number=3) is None
+    with pytest.raises(DataError, match="late"):
+        session.step(1.0, [0.0, 0.0])
+    assert session.applied == 4
+    session.step(4.0, [1.0, 1.0])
+    assert session.applied == 5
+    session.close()
+
+
+def test_one_folder_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    with DurableSession(StreamSession(MODEL), tmp_path), pytest.raises(DataError, match="another process"):
+        DurableSession(StreamSession(MODEL), tmp_path)
+    DurableSession(StreamSession(MODEL), tmp_path).close()
+
+
+def test_another_models_folder_is_refused(tmp_path: Path) -> None:
+    with DurableSession(StreamSession(MODEL), tmp_path) as session:
+        session.step(1.0, [1.0, 1.0])
+    with pytest.raises(DataError, match=r"snapshot\.safetensors: state: it belongs to another model"):
+        DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+    with pytest.raises(ConfigError, match="every"):
+        DurableSession(StreamSession(MODEL), tmp_path, every=0)
+
+
+def test_an_error_leaves_no_snapshot_of_a_half_taken_observation(tmp_path: Path) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def follow() -> None:
+        with DurableSession(StreamSession(MODEL), tmp_path) as session:
+            session.take(events(session.session, 1, 2))
+            session.confirm()
+            session.session.intake.bank.step = stop  # type: ignore[method-assign, assignment]
+            session.take(events(session.session, 3, 3))
+
+    with pytest.raises(KeyboardInterrupt):
+        follow()
+    assert not (tmp_path / "snapshot.safetensors").exists()
+    assert_same(DurableSession(StreamSession(MODEL), tmp_path).session, uninterrupted(3))
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", sync=True)
+    journal.append([(1, {"t": 1.0, "x": [1.0, 2.0]})])
+    journal.mark(1)
+    assert journal.read() == ([(1, {"t": 1.0, "x": [1.0, 2.0]})], 1)
+    journal.close()
+    (tmp_path / "journal.jsonl").write_text("nonsense\n[1]\n")
+    with pytest.raises(DataError, match="line 1 is damaged"):
+        DurableSession(StreamSession(MODEL), tmp_path)
