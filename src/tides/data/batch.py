@@ -53,6 +53,10 @@ class IrregularBatch(_TensorFields):
     def lengths(self) -> Int[Tensor, " b"]:
         return self.valid.sum(dim=1)
 
+    def rows(self, index: Any) -> "IrregularBatch":
+        """Some of the series, as `index` picks them from a tensor; padding stays as it is."""
+        return replace(self._each(lambda tensor: tensor[index]), ids=())
+
     def pack(self) -> "PackedBatch":
         """The valid steps of all series end to end."""
         bounds = torch.zeros(len(self) + 1, dtype=torch.int32, device=self.values.device)

@@ -2,6 +2,7 @@
 
 EXPERIMENTS = {
     "fading-flash": "tides.experiments.fading_flash",
+    "physiome": "tides.experiments.physiome",
     "uea": "tides.experiments.uea",
     "random-drop": "tides.experiments.random_drop",
 }

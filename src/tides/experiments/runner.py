@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -189,6 +190,8 @@ def _run_stack(cells: list[Cell], folder: Path, context: Context) -> None:
     for cell, record in zip(cells, records, strict=True):
         write_record(cell.path(folder), record)
     shutil.rmtree(scratch, ignore_errors=True)
+    with suppress(OSError):
+        scratch.parent.rmdir()
 
 
 # The queue through which a worker process reports; set once when the process starts.
