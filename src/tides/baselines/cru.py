@@ -32,8 +32,8 @@ class CRUConfig(ForecastConfig):
     start_variance: float = 10.0
     process_noise: float = 0.1
     """Diffusion at the start of training."""
-    squarings: int = 6
-    """Doublings behind exp(A Δ): accurate while the norm of A Δ is below 2^squarings / 2."""
+    squarings: int = 5
+    """Doublings behind exp(A Δ): accurate while the norm of A Δ is below 2^squarings / 2 = 16."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
