@@ -15,6 +15,7 @@ TRAIN = {"steps": 3000, "batch": 32, "learning_rate": 0.003, "schedule": "consta
 DATA = {"gap_range": [0.5, 1.5], "input_noise": 0.0, "output_noise": 0.0}
 FILES = {
     "index.html",
+    "tables.md",
     "task.png",
     "task.pdf",
     "paper-errors.png",

@@ -119,7 +119,7 @@ def test_page_and_tables_from_a_folder_of_records(tmp_path: Path) -> None:
     assert {file.name for file in path.parent.iterdir()} == {
         "index.html",
         "speed.csv",
-        "speed.md",
+        "tables.md",
         "speed.pdf",
         "speed.png",
     }

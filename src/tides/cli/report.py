@@ -1,4 +1,4 @@
-"""`tides report`: draw tables and figures from the records of an experiment."""
+"""`tides report`: draw tables and figures from the records of an experiment, or of all of them."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,24 @@ import typer
 
 app = typer.Typer()
 
+# Where records are looked for, unless `--in` says so: one's own runs, then those that came with the project.
+_ROOTS = ("runs", "results")
+
 
 @app.command()
 def report(
-    experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash.")],
+    experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash; all writes an index, too.")] = (
+        "all"
+    ),
     folder: Annotated[
-        Path | None, typer.Option("--in", help="Where the records are; runs/<experiment> by default.")
+        Path | None,
+        typer.Option("--in", help="Where the records are; runs/<experiment>, else results/<experiment>, by default."),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the page; <records>/report by default.")] = None,
     where: Annotated[
         list[str] | None, typer.Option(help="Only records with this setting: train.steps=3000. Repeatable.")
     ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the main tables in Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an experiment's page, figures and tables."""
@@ -25,12 +33,26 @@ def report(
 
     from tides.errors import ConfigError
     from tides.reports import REPORTS
+    from tides.reports.document import MARKDOWN
+    from tides.reports.index import report_all
 
-    if experiment not in REPORTS:
-        raise ConfigError(f"experiment: found {experiment!r}, reports exist for {', '.join(REPORTS)}")
-    source = folder or Path("runs") / experiment
-    page, summary = import_module(REPORTS[experiment]).report(source, where or [])
+    if experiment == "all":
+        if where:
+            raise ConfigError(f"--where {where[0]}: choose an experiment to select its records")
+        page, summary = report_all(folder or _existing(""), out)
+    elif experiment in REPORTS:
+        source = folder or _existing(experiment)
+        page, summary = import_module(REPORTS[experiment]).report(source, where or [], out)
+    else:
+        raise ConfigError(f"experiment: found {experiment!r}, reports exist for {', '.join(REPORTS)}, and all")
     if as_json:
         print(json.dumps({"page": str(page), "files": sorted(file.name for file in page.parent.iterdir())}))
+    elif markdown and (page.parent / MARKDOWN).is_file():
+        print((page.parent / MARKDOWN).read_text(encoding="utf-8"))
     else:
         print(f"{summary}\n\nReport: {page}")
+
+
+def _existing(name: str) -> Path:
+    found = (Path(root) / name for root in _ROOTS)
+    return next((folder for folder in found if folder.is_dir()), Path(_ROOTS[0]) / name)

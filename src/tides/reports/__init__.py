@@ -2,5 +2,7 @@
 
 REPORTS = {
     "fading-flash": "tides.reports.fading_flash",
+    "uea": "tides.reports.uea",
+    "random-drop": "tides.reports.random_drop",
     "speed": "tides.reports.speed",
 }

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tides.errors import DataError
 from tides.records import Record
 from tides.reports import flash_figures
+from tides.reports.document import MARKDOWN
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.published import published
 from tides.reports.selection import load_records, lookup
@@ -53,11 +54,11 @@ class Comparison:
         }
 
 
-def report(folder: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
-    """Write page, figures and tables to `folder`/report; returns the page's path and a summary for a terminal."""
+def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
+    """Write page, figures and tables to `out`; returns the page's path and a summary for a terminal."""
     records, quick = load_records(folder, where)
-    out = folder / "report"
-    out.mkdir(exist_ok=True)
+    out = out or folder / "report"
+    out.mkdir(parents=True, exist_ok=True)
     pictures = [record for record in records if record.config["model"] == "task"]
     comparisons = compare([record for record in records if record.config["model"] != "task"])
     if not comparisons:
@@ -67,7 +68,7 @@ def report(folder: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
     if pictures:
         image = flash_figures.task(pictures[0], out)
         parts.append(picture(image, "Flashes, zones and glow at three gaps", _TASK_CAPTION))
-    summary = []
+    summary, markdown = [], []
     for comparison in comparisons:
         table = error_table(comparison)
         name = comparison.variant
@@ -76,6 +77,8 @@ def report(folder: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
         parts += _section(comparison, table, out, pictures)
         tables = [found for found in (table, expected_table(comparison)) if found]
         summary += [f"Variant {name}. {found.caption}\n\n{found.to_text()}" for found in tables]
+        markdown += [f"Variant {name}. {found.to_markdown()}" for found in tables]
+    (out / MARKDOWN).write_text("\n".join(markdown), encoding="utf-8")
     if quick:
         parts.append(paragraph(f"{quick} records made by `--quick` are not shown."))
     path = out / "index.html"
@@ -232,8 +235,8 @@ _REFINED = (
 )
 _TASK_CAPTION = "The task: flashes (top), zones (colours) and the glow to be predicted under three gaps Δ."
 _ERROR_CAPTION = (
-    "Error relative to the spread of the target: median (line) and range (band) over seeds. "
-    "Grey: gaps seen in training."
+    "Error relative to the spread of the target: median (line) and range (band) over seeds. Grey: gaps seen in "
+    "training."
 )
 _MODE_CAPTION = (
     "Effective decay seen inside: −Re λ·δ/Δ of the mode that lies nearest the zone's true rate. A flat line at the "

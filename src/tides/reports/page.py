@@ -50,7 +50,6 @@ def paragraph(text: str) -> str:
 
 
 def picture(data_uri: str, alternative: str, caption: str) -> str:
-    """An inline image with its caption."""
-    return (
-        f'<figure><img src="{data_uri}" alt="{escape(alternative)}"><figcaption>{escape(caption)}</figcaption></figure>'
-    )
+    """An inline image with its caption; on a narrow screen it scrolls by itself, as tables do."""
+    image = f'<div class="scroll"><img src="{data_uri}" alt="{escape(alternative)}"></div>'
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"

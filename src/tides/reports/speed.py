@@ -8,6 +8,7 @@ from typing import Any
 
 from tides.errors import DataError
 from tides.records import Record, timestamp, write_json
+from tides.reports.document import MARKDOWN
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.published import published
 from tides.reports.selection import load_records
@@ -21,12 +22,12 @@ _COLUMNS = ["workload", "backend", "L", "step ms", "forward ms", "graph ms", "pe
 _RATIOS = ["naive: time ×", "memory ×", "transformer: time ×", "memory ×", "% of ceiling"]
 
 
-def report(source: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
+def report(source: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figures and tables; `source` is a folder of records or a file written by `bench speed --json`."""
     records = read_results(source, where)
-    out = (source.parent / f"{source.stem}-report") if source.is_file() else source / "report"
-    out.mkdir(exist_ok=True)
-    parts, summary = [paragraph(_INTRODUCTION)], []
+    out = out or (source.parent / f"{source.stem}-report" if source.is_file() else source / "report")
+    out.mkdir(parents=True, exist_ok=True)
+    parts, summary, markdown = [paragraph(_INTRODUCTION)], [], []
     for number, name in enumerate(dict.fromkeys(machine(record) for record in records)):
         group = [record for record in records if machine(record) == name]
         found = summarise(group)
@@ -37,9 +38,10 @@ def report(source: Path, where: Sequence[str] = ()) -> tuple[Path, str]:
             parts.append(picture(image, "Time and memory against length, logarithmic axes", _CAPTION))
         table = cell_table(found)
         (out / f"speed{suffix}.csv").write_text(table.to_csv(), encoding="utf-8")
-        (out / f"speed{suffix}.md").write_text(_markdown(table), encoding="utf-8")
+        markdown.append(f"{name}. {table.to_markdown()}")
         parts += [table.to_html(), *(paragraph(text) for text in notes(found, group))]
         summary.append("\n".join([name, "", table.to_text(), "", *notes(found, group)]))
+    (out / MARKDOWN).write_text("\n".join(markdown), encoding="utf-8")
     path = out / "index.html"
     path.write_text(page(TITLE, parts, _provenance(records)), encoding="utf-8")
     return path, "\n\n".join(summary)
@@ -135,11 +137,6 @@ def _milliseconds(seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _markdown(table: Table) -> str:
-    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
-    return "\n".join("| " + " | ".join(cell.replace("\n", " ") for cell in line) + " |" for line in lines) + "\n"
 
 
 def _provenance(records: Sequence[Record]) -> str:

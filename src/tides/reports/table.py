@@ -1,4 +1,4 @@
-"""A table once, written as HTML, as CSV and as plain text."""
+"""A table once, written as HTML, Markdown, LaTeX, CSV and plain text."""
 
 import csv
 from dataclasses import dataclass
@@ -29,6 +29,23 @@ class Table:
         writer.writerows([[cell.replace("\n", " ") for cell in row] for row in self.rows])
         return text.getvalue()
 
+    def to_markdown(self) -> str:
+        """A pipe table, the caption above it; notes follow their value after a space."""
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        body = "\n".join("| " + " | ".join(map(_pipe_cell, line)) + " |" for line in lines)
+        return (f"{self.caption}\n\n" if self.caption else "") + body + "\n"
+
+    def to_latex(self) -> str:
+        """A `booktabs` table; notes are set small after their value."""
+        head = " & ".join(_latex(title) for title in self.columns) + r" \\"
+        body = "\n".join(" & ".join(map(_latex, row)) + r" \\" for row in self.rows)
+        columns = "l" + "r" * (len(self.columns) - 1)
+        caption = f"\\caption{{{_latex(self.caption)}}}\n" if self.caption else ""
+        return (
+            f"\\begin{{table}}\n\\centering\n{caption}\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n"
+            f"{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
+        )
+
     def to_text(self) -> str:
         """Aligned columns for a terminal; a cell's notes stand below its value."""
         cells = [[[title] for title in self.columns], *([cell.split("\n") for cell in row] for row in self.rows)]
@@ -46,3 +63,34 @@ def _cell(text: str) -> str:
     value, *notes = text.split("\n")
     small = "".join(f'<span class="note">{escape(note)}</span>' for note in notes)
     return f"<td>{escape(value)}{small}</td>"
+
+
+def _pipe_cell(text: str) -> str:
+    return text.replace("\n", " ").replace("|", "\\|")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "Δ": r"$\Delta$",
+    "Λ": r"$\Lambda$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "−": r"$-$",
+    "–": "--",
+}
+
+
+def _latex(text: str) -> str:
+    value, *notes = ("".join(_LATEX.get(letter, letter) for letter in line) for line in text.split("\n"))
+    return value + "".join(rf" {{\scriptsize {note}}}" for note in notes)

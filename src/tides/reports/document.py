@@ -1,0 +1,66 @@
+"""A report as it is written: sections, tables and figures in order, then one page and its tables in every form."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tides.records import Record
+from tides.reports.page import heading, page, paragraph, picture
+from tides.reports.table import Table
+
+MARKDOWN = "tables.md"
+"""All tables of a report in one file, for `tides report --markdown` and the documentation."""
+
+
+class Document:
+    """Collects the parts of one page; `write` leaves `index.html`, and each table as CSV, Markdown and LaTeX."""
+
+    def __init__(self, title: str, out: Path) -> None:
+        self.title, self.out = title, out
+        self._parts: list[str] = []
+        self._text: list[str] = []
+        self._markdown: list[str] = []
+        out.mkdir(parents=True, exist_ok=True)
+
+    def section(self, text: str) -> None:
+        """A section title."""
+        self._parts.append(heading(text))
+
+    def say(self, text: str) -> None:
+        """A paragraph; words between backticks are set as code."""
+        self._parts.append(paragraph(text))
+
+    def show(self, image: str, alternative: str, caption: str) -> None:
+        """A figure that `drawing.save` returned."""
+        self._parts.append(picture(image, alternative, caption))
+
+    def table(self, name: str, table: Table, *, main: bool = True) -> None:
+        """A table on the page and in files; `main` ones are printed in a terminal and in Markdown, too."""
+        self._parts.append(table.to_html())
+        (self.out / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        (self.out / f"{name}.tex").write_text(table.to_latex(), encoding="utf-8")
+        if main:
+            self._text.append(f"{table.caption}\n\n{table.to_text()}")
+            self._markdown.append(table.to_markdown())
+
+    def write(self, records: Sequence[Record], quick: int = 0) -> tuple[Path, str]:
+        """The page's path, and its main tables as text."""
+        if quick:
+            self.say(f"{quick} records made by `--quick` are not shown.")
+        (self.out / MARKDOWN).write_text("\n".join(self._markdown), encoding="utf-8")
+        path = self.out / "index.html"
+        path.write_text(page(self.title, self._parts, provenance(records)), encoding="utf-8")
+        return path, "\n\n".join(self._text)
+
+
+def provenance(records: Sequence[Record]) -> str:
+    """Where the numbers come from: how many records, how long, with what."""
+    if not records:
+        return "No record yet."
+    machine = max(records, key=lambda record: record.finished).environment
+    seconds = sum(record.seconds for record in records)
+    devices = sorted({str(record.results["device"]) for record in records if "device" in record.results})
+    return (
+        f"{len(records)} records, {seconds:.0f} s of computing in all, finished {max(r.finished for r in records)}"
+        f"{' on ' + ', '.join(devices) if devices else ''}; tides {machine['tides-ssm']}, torch {machine['torch']}, "
+        f"Python {machine['python']}."
+    )

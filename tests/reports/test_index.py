@@ -1,0 +1,74 @@
+"""The index over all reports, and every page in a real browser where one is installed."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.reports.synthetic import drop_record, uea_record, write
+from tides.errors import DataError
+from tides.reports import REPORTS
+from tides.reports.index import report_all
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def results(root: Path) -> Path:
+    write(root / "uea", *(uea_record("SCP1", seed, 70 + seed) for seed in (1, 2)))
+    write(root / "random-drop", *(drop_record(model, seed, 0.7) for model in ("tides", "s5") for seed in (1, 2)))
+    return root
+
+
+def test_the_index_links_what_was_run_and_names_what_was_not(tmp_path: Path) -> None:
+    index, summary = report_all(results(tmp_path))
+    text = index.read_text(encoding="utf-8")
+    assert index == tmp_path / "index.html"
+    for place in ("uea/report/index.html", "random-drop/report/index.html"):
+        assert f'href="{place}"' in text
+        assert (tmp_path / place).is_file()
+    assert text.count("<em>not run</em>") == len(REPORTS) - 2
+    assert re.search(r"fading-flash\s+not run", summary)
+
+
+def test_pages_may_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
+    index, _ = report_all(results(tmp_path / "records"), tmp_path / "pages")
+    assert index == tmp_path / "pages" / "index.html"
+    assert (tmp_path / "pages" / "uea" / "index.html").is_file()
+    assert not (tmp_path / "records" / "uea" / "report").exists()
+
+
+def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no experiment has records"):
+        report_all(tmp_path)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_pages_in_a_browser(tmp_path: Path) -> None:
+    """Tables and figures are really there: the browser's own document, after loading, has them with a size."""
+    report_all(results(tmp_path))
+    for name, tables, figures in (("uea", 3, 1), ("random-drop", 4, 1)):
+        page = tmp_path / name / "report" / "index.html"
+        probe = page.with_name("probe.html")
+        script = (
+            "<script>addEventListener('load',()=>{const images=[...document.images];"
+            "document.body.dataset.seen=[document.querySelectorAll('table tbody tr').length>0,"
+            "document.querySelectorAll('table').length,images.filter(i=>i.complete&&i.naturalWidth>200).length,"
+            "document.documentElement.scrollWidth<=innerWidth].join(' ')})</script></body>"
+        )
+        probe.write_text(page.read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
+        assert CHROMIUM is not None
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        # A phone's width: wide tables and figures must scroll inside themselves, not push the page.
+        command += ["--window-size=390,844", "--virtual-time-budget=2000", "--dump-dom", probe.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        seen = re.search(r'data-seen="([^"]*)"', done.stdout)
+        assert seen is not None, done.stderr
+        rows, found_tables, found_figures, fits = seen[1].split()
+        assert rows == "true"
+        assert int(found_tables) >= tables
+        assert int(found_figures) == figures
+        assert fits == "true", name

@@ -1,0 +1,58 @@
+"""The drop-rate report: figure, tables, paired differences, and the paper's table beside them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports.synthetic import drop_record, write
+from tides.errors import DataError
+from tides.reports import random_drop
+
+SEEDS = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = [drop_record("tides", seed, 0.8) for seed in SEEDS]
+    records += [drop_record("mamba-s", seed, 0.85, slope=0.5) for seed in SEEDS]
+    return write(tmp_path, *records, drop_record("s5", 9, 1.0, quick=True))
+
+
+def test_tables_and_figure(folder: Path) -> None:
+    page, summary = random_drop.report(folder)
+    names = {file.name for file in page.parent.iterdir()}
+    assert {
+        "random-drop-SCP1-recommended.png",
+        "random-drop-SCP1-recommended.csv",
+        "random-drop-published.tex",
+    } <= names
+    rows = (page.parent / "random-drop-SCP1-recommended.csv").read_text(encoding="utf-8").splitlines()
+    by_name = {row.split(",")[0]: row for row in rows}
+    assert "not run" in by_name["S5"]
+    assert by_name["TIDES"].split(",")[-1].startswith("0.799")
+    assert "TIDES − Mamba_S" in summary
+    assert "0.739" in summary
+    assert "EigenWorms itself was not run here" in page.read_text(encoding="utf-8")
+
+
+def test_differences_are_paired_by_seed(folder: Path) -> None:
+    page, _ = random_drop.report(folder)
+    rows = (page.parent / "random-drop-SCP1-recommended-differences.csv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 2
+    # −5 + 50·r points on average over r = 0.1, 0.5, 0.9, and +40 at 0.9; the noise of a seed cancels.
+    assert rows[1].startswith("TIDES − Mamba_S,5,+20.0 +20.0 to +20.0,")
+    assert "+40.0 +40.0 to +40.0" in rows[1]
+
+
+def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    other = drop_record("s5", 1, 0.5)
+    config = {**other.config, "train": {"epochs": 3}}
+    write(folder, replace(other, config=config, cell_id=cell_id(config)))
+    with pytest.raises(DataError, match="different settings"):
+        random_drop.report(folder)
+    _, summary = random_drop.report(folder, ["train.epochs=400"])
+    assert "TIDES − Mamba_S" in summary

@@ -1,0 +1,84 @@
+"""The UEA report: means and seeds beside the published numbers, nothing claimed that was not run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports.synthetic import uea_record, write
+from tides.errors import DataError
+from tides.reports import uea
+
+SEEDS = {2345: 70, 3456: 75, 4567: 80}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = [uea_record("SCP1", seed, correct) for seed, correct in SEEDS.items()]
+    records += [uea_record("SCP1", seed, correct + 2, "recommended") for seed, correct in SEEDS.items()]
+    return write(tmp_path, *records, uea_record("SCP1", 1, 85, quick=True))
+
+
+def test_tables_hold_means_intervals_published_numbers_and_every_seed(folder: Path) -> None:
+    page, summary = uea.report(folder)
+    names = {file.name for file in page.parent.iterdir()}
+    assert {"index.html", "tables.md", "uea.csv", "uea.tex", "uea.png", "uea.pdf", "uea-seeds.csv"} <= names
+    scp1 = next(line for line in summary.splitlines() if line.startswith("SCP1"))
+    assert "88.2 ± 5.9" in scp1
+    assert "90.6 ± 5.9" in scp1
+    assert "87.6 ± 3.3" in scp1
+    assert "89.9" in scp1
+    seeds = (page.parent / "uea-seeds.csv").read_text(encoding="utf-8")
+    for correct in (*SEEDS.values(), *(c + 2 for c in SEEDS.values())):
+        assert f"{correct} of 85" in seeds
+
+
+def test_what_was_not_run_says_so_and_gets_no_average(folder: Path) -> None:
+    _, summary = uea.report(folder)
+    for name in ("SCP2", "MI", "EW", "ETC", "HB"):
+        line = next(line for line in summary.splitlines() if line.startswith(name))
+        assert line.count("not run") == 2
+    assert "1 of 6 run" in summary
+    assert "(ours)" not in summary
+
+
+def test_quick_records_are_refused(folder: Path, tmp_path: Path) -> None:
+    page, summary = uea.report(folder)
+    assert "100.0" not in summary
+    assert "1 records made by <code>--quick</code> are not shown" in page.read_text(encoding="utf-8")
+    only = write(tmp_path / "only", uea_record("SCP1", 1, 85, quick=True))
+    with pytest.raises(DataError, match="made by --quick"):
+        uea.report(only)
+
+
+def test_presets_are_compared_seed_by_seed(folder: Path) -> None:
+    _, summary = uea.report(folder)
+    line = next(line for line in summary.splitlines() if line.startswith("SCP1, walker"))
+    assert "+2.4" in line
+    # Three equal differences: the normal approximation has nothing better to say.
+    assert line.split()[-1] == "0.149"
+
+
+def test_a_complete_group_is_ranked_with_the_published_models(tmp_path: Path) -> None:
+    names = ("SCP1", "SCP2", "MI", "EW", "ETC", "HB")
+    page, summary = uea.report(write(tmp_path, *(uea_record(name, 2345, 85) for name in names)))
+    rows = (page.parent / "uea-published.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[1].startswith('"tides paper, walker (ours)",100.0')
+    assert rows[2].startswith("LogSig-SSM")
+    tides = next(row for row in rows if row.startswith("TIDES,"))
+    # The paper's own rank among its ten models, and no first place once later work joins.
+    assert ",2.83," in tides
+    assert rows.index(tides) > 3
+    assert "100.0" in summary
+    assert "state of the art" not in page.read_text(encoding="utf-8").lower()
+
+
+def test_two_settings_of_one_seed_are_refused(tmp_path: Path) -> None:
+    one, other = uea_record("SCP1", 1, 60), uea_record("SCP1", 1, 61)
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    config = {**other.config, "allow_partial": True}
+    other = replace(other, config=config, cell_id=cell_id(config))
+    with pytest.raises(DataError, match="two records of seed 1"):
+        uea.report(write(tmp_path, one, other))
