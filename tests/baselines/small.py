@@ -24,7 +24,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mamba": {**_STACK, "state_size": 3, "conv": 3, "time_channel": "elapsed", "steps": "physical"},
     "linoss-im": {**_STACK, "state_size": 5, "time_channel": "gap", "steps": "physical"},
     "linoss-imex": {**_STACK, "state_size": 5, "time_channel": "gap"},
-    "d-linoss": {**_STACK, "state_size": 5, "time_channel": "elapsed", "steps": "physical"},
+    "d-linoss": {**_STACK, "state_size": 5, "time_channel": "elapsed"},
     "transformer": {**_STACK, "heads": 2, "positions": "elapsed"},
     "rformer": {**_CLASSIFIER, "windows": 4, "level": 3, "views": "both", "embedding": 2, "heads": 2, "dropout": 0.0},
     "ncde": _CDE,

@@ -15,6 +15,7 @@ from tides.baselines.mamba import MambaMixer
 from tides.baselines.pair_scan import Matrix, Pair, pair_scan
 from tides.baselines.s5 import S5Mixer
 from tides.baselines.s6 import SelectiveScan
+from tides.errors import ConfigError
 
 B, L, H = 2, 23, 8
 
@@ -155,6 +156,24 @@ def test_linoss(scheme: str) -> None:
                     y[j] = y[j] + delta * z[j]
             expected[series, k] = (complexes(w["readout"]) @ y).real + w["skip"] * x
     np.testing.assert_allclose(run(module, u, steps), expected, rtol=1e-7, atol=1e-8)
+
+
+def test_implicit_oscillators_lose_energy_in_steps_of_any_length() -> None:
+    """|z|² + A|y|² never grows, which is what makes physical steps safe there and only there."""
+    module = LinOSSMixer(small("linoss-im")).double()
+    steps = torch.tensor([0.01, 3.0, 0.5, 40.0, 1e3, 0.2], dtype=torch.float64)
+    stiffness = torch.relu(module.stiffness)
+    matrices, _, _ = module.transition(steps[None, :, None] * torch.sigmoid(module.raw_step))
+    state = Pair(torch.randn(5, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
+    energy = state.first.square() + stiffness * state.second.square()
+    for k in range(len(steps)):
+        state = Matrix(*(x[0, k] for x in matrices)).apply(state)
+        after = state.first.square() + stiffness * state.second.square()
+        assert (after <= energy).all()
+        energy = after
+    for scheme in ("linoss-imex", "d-linoss"):
+        with pytest.raises(ConfigError, match="steps: 'physical' needs scheme 'im'"):
+            small(scheme).replace(steps="physical")
 
 
 def test_damped_oscillators_start_in_their_ring() -> None:

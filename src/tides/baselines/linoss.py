@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tides.baselines.config import StackConfig
 from tides.baselines.pair_scan import Matrix, Pair, pair_scan
 from tides.baselines.stack import Mixer, StackClassifier
+from tides.errors import ConfigError
 
 # The shortest step in divisions: an exact zero would make gradients of unused branches infinite.
 _SHORTEST = 1e-6
@@ -31,6 +32,11 @@ class LinOSSConfig(StackConfig):
         super().__post_init__()
         self.require_sizes("state_size")
         self.require_ring("radius_min", "radius_max")
+        if self.steps == "physical" and self.scheme != "im":
+            raise ConfigError(
+                f"steps: 'physical' needs scheme 'im', found {self.scheme!r}: steps of different lengths make the "
+                "explicit schemes unstable, even where each of them is stable"
+            )
 
 
 class LinOSSMixer(Mixer):
@@ -41,8 +47,8 @@ class LinOSSMixer(Mixer):
         damped  S = 1/(1 + δG):   M = [[S, −δAS], [δS, 1 − δ²AS]],          f = (δS, δ²S) Bu
         (z, y)_k = M_k (z, y)_{k−1} + f_k,    out_k = Re(C y_k) + D ⊙ u_k
 
-    A = ReLU(Â), δ_k = g_k σ(step), g = 1 as published, or the gap before step k. `im` is stable for every step;
-    the others need δ²A ≤ 4, and `damped` oscillates only for (G − δA)² ≤ 4A: A is held inside these bounds.
+    A = ReLU(Â), δ_k = g_k σ(step), g = 1 as published, or (`im` only) the gap before step k. `im` loses energy in
+    every step, however long; `imex` needs δ²A ≤ 4 and `damped` (G − δA)² ≤ 4A: A is held inside these bounds.
     """
 
     def __init__(self, config: LinOSSConfig) -> None:
