@@ -12,13 +12,14 @@ from tests.baselines.small import answer, draw, make
 from tides.baselines.latent_ode import LatentODE
 from tides.errors import ConfigError
 
-pytest.importorskip("torchdiffeq")
 
-
-@pytest.mark.parametrize(("method", "tolerance"), [("rk4", 1e-6), ("dopri5", 1e-6), ("euler", 0.05)])
-def test_a_linear_field(method: str, tolerance: float) -> None:
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_a_linear_field(method: str) -> None:
+    if method == "dopri5":
+        pytest.importorskip("torchdiffeq")
     model = make("latent-ode", method=method, steps=60)
     assert isinstance(model, LatentODE)
+    assert model.stackable is (method == "rk4")
     matrix = torch.randn(4, 4, dtype=torch.float64)
     linear = nn.Linear(4, 4, bias=False).double()
     with torch.no_grad():
@@ -28,7 +29,7 @@ def test_a_linear_field(method: str, tolerance: float) -> None:
         elapsed[0, 0] = 0.0
         found = model.trajectory(start, elapsed)
     wanted = (torch.matrix_exp(matrix * elapsed[..., None, None]) @ start[:, None, :, None])[..., 0]
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_the_encoder_runs_backwards_over_the_gaps() -> None:
@@ -61,7 +62,7 @@ def test_without_torchdiffeq_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
             raise ImportError(name)
         return original(name, *args, **kwargs)
 
-    model = make("latent-ode")
+    model = make("latent-ode", method="dopri5")
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ConfigError, match=r"tides-ssm\[baselines\]"):
         answer("latent-ode", model, draw())

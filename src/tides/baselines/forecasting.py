@@ -63,7 +63,7 @@ class ForecastModel(nn.Module, ABC):
     Padding, marked by `valid` and `query_valid`, changes no answer. Answers are given in the units of the values.
     """
 
-    stackable: ClassVar[bool] = True
+    stackable: bool = True
     """Whether several models run side by side under `torch.vmap` and inside a CUDA graph."""
     trainable: ClassVar[bool] = True
     """False for predictors without parameters."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.baselines.bayesian_jump import Advance, JumpConfig, JumpForecaster
+from tides.baselines.runge_kutta import runge_kutta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +55,4 @@ class GRUODEBayes(JumpForecaster):
 
     def solve(self, h: Tensor, gap: Tensor) -> Tensor:
         """State (…, h) after `gap` (…, 1)."""
-        step = gap / self.config.substeps
-        for _ in range(self.config.substeps):
-            first = self.field(h)
-            second = self.field(h + step / 2 * first)
-            third = self.field(h + step / 2 * second)
-            fourth = self.field(h + step * third)
-            h = h + step / 6 * (first + 2 * second + 2 * third + fourth)
-        return h
+        return runge_kutta(self.field, h, gap, self.config.substeps)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tides.baselines.forecasting import ForecastConfig, ForecastModel, Question
 from tides.baselines.gru import GRUCell
 from tides.baselines.perceptron import perceptron
+from tides.baselines.runge_kutta import runge_kutta
 from tides.errors import ConfigError
 
 
@@ -21,11 +22,12 @@ class LatentODEConfig(ForecastConfig):
     """State of the encoder."""
     field_size: int = 50
     """Units of either field."""
-    method: Literal["rk4", "euler", "dopri5"] = "rk4"
+    method: Literal["rk4", "dopri5"] = "rk4"
+    """Steps of a fixed number, or adaptive ones by torchdiffeq, which looks at values: such models do not stack."""
     steps: int = 20
-    """Steps of a fixed-step method from the start to a query."""
+    """Steps of `rk4` from the start to a query."""
     gap_steps: int = 2
-    """Steps of a fixed-step method over a gap of the encoder."""
+    """Steps of `rk4` over a gap of the encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,15 +42,14 @@ class LatentODE(ForecastModel):
     Neither field depends on time, so every gap and every query is its own problem on [0, 1] with the field
     multiplied by the elapsed time: series and queries with different times are solved together, without a union of
     all time points. The published model is variational; here z₀ is its mean and training is by squared error.
-    torchdiffeq solves. It looks at values while solving, so models cannot be stacked. Source: Rubanova et al.,
-    "Latent ODEs for Irregularly-Sampled Time Series", NeurIPS 2019 (arXiv 1907.03907).
+    Source: Rubanova et al., "Latent ODEs for Irregularly-Sampled Time Series", NeurIPS 2019 (arXiv 1907.03907).
     """
 
     config: LatentODEConfig
-    stackable = False
 
     def __init__(self, config: LatentODEConfig) -> None:
         super().__init__(config)
+        self.stackable = config.method != "dopri5"
         c, h, z, f = self.channels, config.hidden_size, config.latent_size, config.field_size
         self.encoder_field = perceptron(h, f, h, activation=nn.Tanh)
         self.cell = GRUCell(2 * c, h)
@@ -82,12 +83,14 @@ class LatentODE(ForecastModel):
         return self._solve(self.field, each, elapsed.to(start.dtype).unsqueeze(-1), self.config.steps)
 
     def _solve(self, field: nn.Module, state: Tensor, elapsed: Tensor, steps: int) -> Tensor:
+        if self.config.method == "rk4":
+            return runge_kutta(field, state, elapsed, steps)
         try:
             from torchdiffeq import odeint
         except ImportError as error:
-            raise ConfigError("latent-ode: torchdiffeq is not installed; pip install 'tides-ssm[baselines]'") from error
+            raise ConfigError(
+                "method: 'dopri5' needs torchdiffeq; pip install 'tides-ssm[baselines]' or use 'rk4'"
+            ) from error
         interval = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
-        options = {} if self.config.method == "dopri5" else {"step_size": 1 / steps}
-        solution = odeint(lambda _, z: elapsed * field(z), state, interval, method=self.config.method, options=options)
-        end: Tensor = solution[-1]
+        end: Tensor = odeint(lambda _, z: elapsed * field(z), state, interval, method=self.config.method)[-1]
         return end
