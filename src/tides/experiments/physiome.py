@@ -16,12 +16,14 @@ from importlib import resources
 from typing import Any, Literal, get_args
 
 import torch
+from torch import nn
 
+from tides.baselines.config import BaselineConfig
 from tides.baselines.forecasting import ForecastConfig, ForecastModel
 from tides.baselines.trivial import LastValueForecast, ObservedMeanForecast, ZeroForecast
 from tides.data import IrregularBatch
 from tides.errors import ConfigError, TidesError
-from tides.experiments import physiome_folds
+from tides.experiments import physiome_baselines, physiome_folds
 from tides.experiments.config import build
 from tides.experiments.runner import Cell, Context
 from tides.kernels.dispatch import last_backend
@@ -38,6 +40,8 @@ _TRIVIAL: dict[str, Callable[[ForecastConfig], ForecastModel]] = {
     "last": LastValueForecast,
     "mean": ObservedMeanForecast,
 }
+# Two blocks: the least of the fifty.
+_BORROWED = "SHO01"
 _TRAINING_FIELDS = ("lr", "lr_factor", "weight_decay", "batch_size", "warmup_epochs")
 
 
@@ -56,16 +60,21 @@ class PhysiomeConfig:
 
 def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
     """One cell per dataset and model."""
-    tables = {name: dict(config.get(name, {})) for name in ("model", "train")}
+    tables = {name: dict(config.get(name, {})) for name in ("model", "train", "baseline")}
     chosen = build(PhysiomeConfig, {name: value for name, value in config.items() if name not in tables})
     if chosen.folds < 1:
         raise ConfigError(f"folds: found {chosen.folds}, wanted at least 1")
     found = []
     for dataset in physiome_folds.names(chosen.datasets):
         for model in chosen.models:
-            if model not in get_args(Variant):
-                raise ConfigError(f"models: found {model!r}, wanted some of {', '.join(get_args(Variant))}")
-            architecture, training = _settings(dataset, model, chosen.configuration, tables)
+            architecture: TIDESConfig | BaselineConfig
+            if model in get_args(Variant):
+                architecture, training = _settings(dataset, model, chosen.configuration, tables)
+            elif model in physiome_baselines.names():
+                architecture, training = physiome_baselines.settings(dataset, model, tables["baseline"])
+            else:
+                known = ", ".join((*get_args(Variant), *physiome_baselines.names()))
+                raise ConfigError(f"models: found {model!r}, wanted some of {known}")
             cell = {
                 "experiment": NAME,
                 "variant": variant,
@@ -95,7 +104,8 @@ def run(cell: Cell, context: Context) -> Record:
     data = physiome_folds.load(
         config["dataset"], config["folds"], parity=config["parity"], instances=config["instances"]
     )
-    models = [build_model(config, fold, parts.train).to(device) for fold, parts in enumerate(data)]
+    make = build_model if config["model"] in get_args(Variant) else physiome_baselines.build_model
+    models = [make(config, fold, parts.train).to(device) for fold, parts in enumerate(data)]
     clock.lap("preparation")
     try:
         fits = fit_population(
@@ -122,8 +132,7 @@ def run(cell: Cell, context: Context) -> Record:
         "test_mse": statistics.fmean(errors),
         "test_mse_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
         "parameters": models[0].count_parameters(),
-        "published_parameters": models[0].count_parameters(release_equivalent=True),
-        "backend": last_backend(),
+        **_of_tides(models[0]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "peak_memory": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
         "seconds": clock.laps,
@@ -143,6 +152,16 @@ def build_model(config: Mapping[str, Any], seed: int, train: IrregularBatch) -> 
         torch.manual_seed(seed)
         model = Forecaster(architecture, architecture.input_size, config["query_mode"])
     return model.calibrate(physiome_folds.training_gaps(train))
+
+
+def _of_tides(model: nn.Module) -> dict[str, Any]:
+    """What only our own models have to tell."""
+    if not isinstance(model, Forecaster):
+        return {}
+    return {
+        "published_parameters": model.count_parameters(release_equivalent=True),
+        "backend": last_backend(),
+    }
 
 
 def trivial_errors(part: IrregularBatch) -> dict[str, float]:
@@ -192,12 +211,9 @@ def _published_rows() -> dict[str, dict[str, Any]]:
 
 
 def _published(dataset: str) -> dict[str, Any]:
-    """The published configuration of a dataset; embedded systems borrow that of a Physiome system like them."""
-    row = _published_rows()[_LIKE.get(dataset, dataset)]
+    """The published configuration of a dataset; embedded systems borrow a small one."""
+    row = _published_rows()[_BORROWED if dataset.startswith(physiome_folds.EMBEDDED) else dataset]
     return {name: value for name, value in row.items() if name != "dataset"} | {"clip": row["clip"] or None}
-
-
-_LIKE = {"embedded-calcium": "DUP01", "embedded-hodgkin-huxley": "LI01"}
 
 
 class _Clock:
