@@ -3,6 +3,7 @@
 REPORTS = {
     "fading-flash": "tides.reports.fading_flash",
     "uea": "tides.reports.uea",
+    "physiome": "tides.reports.physiome",
     "random-drop": "tides.reports.random_drop",
     "speed": "tides.reports.speed",
 }

@@ -1,0 +1,155 @@
+"""The tables of Physiome-ODE."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tides.records import Record
+from tides.reports.published import published
+from tides.reports.statistics import bootstrap_mean, ranks, ratio_to_best, wilcoxon, wins
+from tides.reports.table import Table
+
+NOT_RUN = "not run"
+_OURS_DIGITS = 4
+
+
+Groups = Mapping[Any, Mapping[str, Record]]
+"""Our columns, each with a `title`, and their records by dataset."""
+
+
+def fold_errors(record: Record) -> list[float]:
+    """Test errors of the folds; NaN where one diverged without any result."""
+    return [math.nan if fold["test_mse"] is None else float(fold["test_mse"]) for fold in record.results["folds"]]
+
+
+def rows() -> list[dict[str, Any]]:
+    """The published rows in JGD order."""
+    found: list[dict[str, Any]] = published("physiome")["rows"]
+    return found
+
+
+def main_table(groups: Groups) -> Table:
+    """All fifty rows; what was not run says so."""
+    numbers = published("physiome")
+    lines = []
+    for row in rows():
+        line = [row["dataset"], f"{row['jgd']:.3f}"]
+        line += [_spread(results.get(row["dataset"])) for results in groups.values()]
+        line += [f"{mean:.3f} ± {std:.3f}" for mean, std in zip(row["mse"][:1], row["std"][:1], strict=True)]
+        best = int(np.argmin(row["mse"]))
+        holders = sum(mean == row["mse"][best] for mean in row["mse"])
+        holder = numbers["models"][best] if holders == 1 else f"{holders} models"
+        line += [f"{row['mse'][best]:.3f}\n{holder}", *(f"{value:.3f}" for value in row["trivial"])]
+        lines.append(line)
+    known = {row["dataset"] for row in rows()}
+    for name in dict.fromkeys(name for results in groups.values() for name in results if name not in known):
+        lines.append([name, "–", *(_spread(results.get(name)) for results in groups.values()), *["–"] * 5])
+    columns = ["dataset", "JGD", *(group.title for group in groups), "TIDES, published", "best published"]
+    caption = "Test mean squared error: mean ± standard deviation over folds. Right: predictors that learn nothing."
+    return Table([*columns, *numbers["trivial"]], lines, caption)
+
+
+def standing_table(title: str, results: Mapping[str, Record]) -> Table:
+    """One of our columns among the seven published ones, over the datasets that it covers."""
+    numbers = published("physiome")
+    covered = [row for row in rows() if row["dataset"] in results]
+    ours = np.array([np.mean(fold_errors(results[row["dataset"]])) for row in covered])
+    ours = np.where(np.isnan(ours), np.inf, ours)
+    theirs = np.array([row["mse"] for row in covered])
+    exact, printed = np.column_stack([ours, theirs]), np.column_stack([ours.round(3), theirs])
+    usable = np.isfinite(ours)
+    averaged, unrounded = ranks(printed).mean(axis=0), ranks(exact).mean(axis=0)
+    single, shared = wins(exact)[0], wins(printed)[1]
+    ratio = ratio_to_best(exact[usable]) if usable.any() else np.full(exact.shape[1], math.nan)
+    lines = []
+    for column, name in enumerate([title, *numbers["models"]]):
+        test = "–" if column == 0 else f"{wilcoxon(ours[usable], theirs[usable, column - 1]).p:.3g}"
+        lines.append(
+            [
+                name,
+                f"{averaged[column]:.2f}",
+                f"{unrounded[column]:.2f}",
+                str(single[column]),
+                str(shared[column]),
+                f"{exact[usable, column].mean():.4f}",
+                f"{ratio[column]:.3f}",
+                test,
+                "–" if column == 0 else f"{numbers['rank'][column - 1]:.2f}, {numbers['wins'][column - 1]}",
+            ]
+        )
+    order = np.argsort(averaged, kind="stable")
+    columns = ["model", "rank, ties averaged", "rank, unrounded", "wins, one each", "wins, ties shared", "mean error"]
+    columns += ["ratio to best", "Wilcoxon p against ours", "paper's rank and wins (50)"]
+    caption = f"{title} and the published models over {len(covered)} of 50 datasets."
+    if not usable.all():
+        caption += (
+            f" On {int((~usable).sum())} of them a fold of ours diverged: ranked last, left out of means and tests."
+        )
+    return Table(columns, [lines[i] for i in order], caption)
+
+
+def excess_table(groups: Groups) -> Table:
+    """What stands above the floor: ours, the published TIDES, and the best published model."""
+    floor = published("physiome")["floor"]
+    lines = []
+    for row in rows():
+        ran = {group: results[row["dataset"]] for group, results in groups.items() if row["dataset"] in results}
+        if not ran:
+            continue
+        line = [row["dataset"]]
+        for group in groups:
+            line.append(f"{np.mean(fold_errors(ran[group])) - floor:.4f}" if group in ran else NOT_RUN)
+        line += [f"{row['mse'][0] - floor:.4f}", f"{min(row['mse']) - floor:.4f}"]
+        smallest = min(float(np.mean(fold_errors(record))) for record in ran.values())
+        share = (smallest - floor) / (min(row["mse"]) - floor)
+        lines.append([*line, f"{share:.2f}"])
+    columns = ["dataset", *(group.title for group in groups), "TIDES, published", "best published", "ours ÷ best"]
+    return Table(columns, lines, f"Test error less the floor of {floor}; the last column takes our best column.")
+
+
+def fold_table(groups: Groups) -> Table:
+    """Every fold behind the means."""
+    lines = []
+    for group, results in groups.items():
+        for name, record in results.items():
+            errors = fold_errors(record)
+            low, high = bootstrap_mean(errors) if not np.isnan(errors).any() else (math.nan, math.nan)
+            ends = [f"{f['best_epoch']}/{f['epochs']}" for f in record.results["folds"]]
+            stopped = {fold["stopped"] for fold in record.results["folds"]} - {"epochs", "patience"}
+            lines.append(
+                [
+                    name,
+                    group.title,
+                    " ".join("diverged" if math.isnan(error) else f"{error:.4f}" for error in errors),
+                    f"{low:.4f}–{high:.4f}",
+                    " ".join(ends) + (f"\n{', '.join(sorted(stopped))}" if stopped else ""),
+                    f"{record.results['parameters']:,}",
+                    f"{record.seconds:.0f}",
+                ]
+            )
+    columns = ["dataset", "group", "test error of each fold", "95 % of the mean (bootstrap)", "best/last epoch"]
+    return Table([*columns, "parameters", "seconds"], lines, "One row per dataset; five folds unless fewer are shown.")
+
+
+def time_note(results: Mapping[str, Record]) -> str:
+    """How long it took."""
+    total = sum(record.seconds for record in results.values())
+    slowest = max(results.items(), key=lambda item: item[1].seconds)
+    folds = sum(len(record.results["folds"]) for record in results.values())
+    return (
+        f"{total / 60:.1f} minutes for {len(results)} datasets ({folds} folds in all), from loading to testing; "
+        f"the slowest, {slowest[0]}, took {slowest[1].seconds:.0f} s."
+    )
+
+
+def _spread(record: Record | None) -> str:
+    if record is None:
+        return NOT_RUN
+    errors = fold_errors(record)
+    lost = sum(map(math.isnan, errors))
+    if lost:
+        return f"diverged\n{lost} of {len(errors)}"
+    mean = f"{np.mean(errors):.{_OURS_DIGITS}f}"
+    return mean if len(errors) == 1 else f"{mean} ± {np.std(errors, ddof=1):.{_OURS_DIGITS}f}"

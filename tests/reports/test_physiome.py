@@ -1,0 +1,79 @@
+"""The Physiome report: fifty rows in JGD order, standings over what was run, floor and trivial predictors."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.reports.synthetic import physiome_record, write
+from tides.errors import DataError
+from tides.reports import physiome
+from tides.reports.published import published
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    ours = {"REE01": [0.010, 0.012], "MAL01": [0.0204, 0.0204], "DUP01": [0.951, 0.951]}
+    records = [physiome_record(name, list(errors)) for name, errors in ours.items()]
+    records.append(physiome_record("REE01", [0.030, 0.034], "recommended"))
+    records.append(physiome_record("HOD01", [0.4, None], "recommended"))
+    return write(tmp_path, *records, physiome_record("PUR02", [0.0, 0.0], quick=True))
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_fifty_rows_in_jgd_order_with_what_was_not_run(folder: Path) -> None:
+    page, _ = physiome.report(folder)
+    rows = read(page.parent / "physiome.csv")
+    assert [row["dataset"] for row in rows] == [row["dataset"] for row in published("physiome")["rows"]]
+    by_name = {row["dataset"]: row for row in rows}
+    assert by_name["REE01"]["tides, paper (ours)"] == "0.0110 ± 0.0014"
+    assert by_name["REE01"]["TIDES, published"] == "0.022 ± 0.002"
+    assert by_name["HOD01"]["tides, recommended (ours)"] == "diverged 1 of 2"
+    assert sum(row["tides, paper (ours)"] == "not run" for row in rows) == 47
+    assert by_name["MIT01"]["best published"] == "0.003 5 models"
+    assert by_name["PUR02"]["tides, paper (ours)"] == "not run"
+    text = page.read_text(encoding="utf-8")
+    assert "tides, paper (ours): 3 of 50 datasets were run." in text
+    assert "1 records made by <code>--quick</code> are not shown" in text
+    assert (page.parent / "physiome-jgd.png").stat().st_size > 10_000
+
+
+def test_standing_counts_ranks_wins_and_ratios_over_what_was_run(folder: Path) -> None:
+    page, _ = physiome.report(folder)
+    rows = {row["model"]: row for row in read(page.parent / "physiome-standing-tides-paper.csv")}
+    ours = rows["tides, paper (ours)"]
+    # REE01: first. MAL01, 0.0204: third after 0.018, and 0.020 when unrounded, tied with it when rounded.
+    # DUP01: 0.951 tied with GraFITi-C for the first place.
+    assert ours["rank, ties averaged"] == f"{(1 + 2.5 + 1.5) / 3:.2f}"
+    assert ours["rank, unrounded"] == f"{(1 + 3 + 1.5) / 3:.2f}"
+    assert (ours["wins, one each"], ours["wins, ties shared"]) == ("2", "2")
+    assert rows["GraFITi-C"]["wins, ties shared"] == "1"
+    assert ours["mean error"] == f"{(0.011 + 0.0204 + 0.951) / 3:.4f}"
+    assert ours["ratio to best"] == f"{(0.0204 / 0.018) ** (1 / 3):.3f}"
+    assert rows["LinODEnet"]["paper's rank and wins (50)"] == "2.62, 16"
+
+
+def test_excess_over_the_floor_and_folds(folder: Path) -> None:
+    page, _ = physiome.report(folder)
+    excess = {row["dataset"]: row for row in read(page.parent / "physiome-excess.csv")}
+    assert excess["REE01"]["tides, paper (ours)"] == "0.0085"
+    assert excess["REE01"]["ours ÷ best"] == f"{0.0085 / 0.0195:.2f}"
+    folds = (page.parent / "physiome-folds.csv").read_text(encoding="utf-8")
+    assert "0.0100 0.0120" in folds
+    assert "0.4000 diverged" in folds
+
+
+def test_two_settings_of_one_dataset_are_refused(folder: Path) -> None:
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    other = physiome_record("REE01", [0.5, 0.5])
+    config = {**other.config, "parity": False}
+    write(folder, replace(other, config=config, cell_id=cell_id(config)))
+    with pytest.raises(DataError, match="REE01, tides, paper"):
+        physiome.report(folder)
