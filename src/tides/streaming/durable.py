@@ -38,6 +38,8 @@ class DurableSession:
         self._snapshot = self.folder / "snapshot.safetensors"
         self._journal = Journal(self.folder / "journal.jsonl", sync=sync)
         self.applied = self.answered = 0
+        self.numbered: bool | None = None
+        """Whether events came with numbers of their own; None before the first."""
         self.unanswered: list[Outcome] = []
         self._recover()
 
@@ -45,6 +47,7 @@ class DurableSession:
         if self._snapshot.exists():
             notes = read_snapshot(self.session, self._snapshot)
             self.applied = self.answered = int(notes["applied"])
+            self.numbered = notes["numbered"]
         journalled, answered = self._journal.read()
         self.answered = max(self.answered, answered)
         # The process may have been killed between a snapshot and the clearing of its journal.
@@ -54,7 +57,7 @@ class DurableSession:
             self.unanswered += [outcome for outcome in outcomes if outcome.event.number > self.answered]
         self._since = len(fresh)
         if fresh:
-            self.applied = fresh[-1].number
+            self.applied, self.numbered = fresh[-1].number, fresh[-1].numbered
 
     def take(self, events: Sequence[Event]) -> list[Outcome]:
         """Write down and take in what has not been counted yet; the outcomes wait for `confirm`."""
@@ -66,7 +69,7 @@ class DurableSession:
         if not fresh:
             return []
         self._journal.append([(event.number, event.to_json()) for event in fresh])
-        self.applied = newest
+        self.applied, self.numbered = newest, fresh[-1].numbered
         outcomes = apply_events(self.session, fresh)
         self._since += len(fresh)
         return outcomes
@@ -103,7 +106,7 @@ class DurableSession:
 
     def snapshot(self) -> None:
         """Store all streams; the journal begins anew."""
-        write_snapshot(self.session, self._snapshot, {"applied": self.applied})
+        write_snapshot(self.session, self._snapshot, {"applied": self.applied, "numbered": self.numbered})
         self._journal.clear()
         self._since = 0
 

@@ -35,7 +35,8 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         x = [None if np.isnan(value) else value for value in self.x.tolist()]
-        optional = {"key": self.key, "static": self.static, "at": self.at}
+        seq = self.number if self.numbered else None
+        optional = {"key": self.key, "static": self.static, "at": self.at, "seq": seq}
         return {"t": self.t, "x": x} | {name: value for name, value in optional.items() if value is not None}
 
 

@@ -47,7 +47,7 @@ class Following:
             self._emit([one for one in self.durable.unanswered if one.event.number > self.answered], tally)
             self.durable.confirm()
             tally.lines = self.durable.applied if self.live else 0
-        numbered: bool | None = None
+        numbered = None if self.durable is None else self.durable.numbered
         for lines in read_lines(source, self.batch):
             events: list[Event] = []
             try:
@@ -63,8 +63,8 @@ class Following:
         return tally
 
     def _parse(self, lines: list[bytes | None], tally: Tally) -> Iterator[Event]:
-        # Line numbers that were counted before are passed over without a look; numbers of their own need one.
-        applied = 0 if self.durable is None else self.durable.applied
+        # Lines that were counted before are passed over without a look; numbers of their own need one.
+        applied, numbered = (0, None) if self.durable is None else (self.durable.applied, self.durable.numbered)
         for line in lines:
             tally.lines += 1
             if line is not None and not line.strip():
@@ -72,14 +72,14 @@ class Following:
             try:
                 if line is None:
                     raise DataError(f"longer than {LONGEST_LINE} bytes")
-                if tally.lines <= applied and b'"seq"' not in line:
+                if tally.lines <= applied and not numbered:
                     tally.counted_before += 1
                     continue
                 event = parse_event(line, tally.lines, self.session)
             except DataError as error:
                 self._complain(tally, str(error))
                 continue
-            if event.number <= applied:
+            if event.number <= applied and event.numbered == numbered:
                 tally.counted_before += 1
             else:
                 yield event
