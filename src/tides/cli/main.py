@@ -14,6 +14,11 @@ VERBS = {
     "report": "tides.cli.report",
     "bench": "tides.cli.bench",
     "data": "tides.cli.data",
+    "train": "tides.cli.train",
+    "evaluate": "tides.cli.evaluate",
+    "predict": "tides.cli.predict",
+    "export": "tides.cli.export",
+    "stream": "tides.cli.stream",
     "doctor": "tides.cli.doctor",
 }
 

@@ -43,6 +43,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
     schema_: Schema
     task_: Task
     history_: list[Row]
+    series_: dict[str, int]
+    """How many series trained, validated and (forecaster) calibrated it."""
 
     def __init__(
         self,
@@ -120,10 +122,13 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"{folder}: holds a {type(found).__name__}, wanted a {cls.__name__}")
         return found
 
-    def to_dataset(self, X: Any, *, times: Any = None) -> IrregularDataset:
-        """`X` as this estimator reads it: `predict` answers for `to_dataset(X).ids`, in that order."""
+    def to_dataset(self, X: Any, *, times: Any = None, labelled: bool = False) -> IrregularDataset:
+        """`X` as this estimator reads it: `predict` answers for `to_dataset(X).ids`, in that order.
+
+        With `labelled` the label column of a table is read too.
+        """
         check_is_fitted(self)
-        return self._read(X, times, labels="ignored", fitted=True)
+        return self._read(X, times, labels="required" if labelled else "ignored", fitted=True)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -166,12 +171,15 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         folder = None if self.folder is None else Path(self.folder)
         result = fit(network, self.task_, parts, settings, folder=folder, progress=bool(self.verbose))
         self.model_ = network.eval()
+        self.seconds_ = result.seconds
         self.history_ = result.history
         self.best_epoch_ = result.best_epoch
         self.n_iter_ = result.epochs
 
     def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
-        return split_off(data, self.validation, seed)
+        train, val = split_off(data, self.validation, seed)
+        self.series_ = {"training": len(train), "validation": 0 if val is None else len(val)}
+        return train, val
 
     def _input_size(self, data: IrregularDataset) -> int:
         return len(data.channels)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,16 @@ from tides.estimators.scikit import check_is_fitted
 from tides.nn.config import TIDESConfig
 from tides.nn.forecaster import Forecaster
 from tides.training.tasks import Forecasting
+
+
+class Backtest(NamedTuple):
+    """Answers at random origins of series whose future is known; arrays are (m, c) over all asked times."""
+
+    mean: Array
+    spread: Array
+    truth: Array
+    scored: NDArray[np.bool_]
+    questions: IrregularDataset
 
 
 class TIDESForecaster(TIDESEstimator):
@@ -159,16 +169,14 @@ class TIDESForecaster(TIDESEstimator):
 
     def score(self, X: Any, y: Any = None, *, times: Any = None) -> float:
         """R² over random origins of these series, each channel in units of its training spread; `y` is ignored."""
-        mean, _, truth, scored, _ = self.backtest(X, times=times)
+        found = self.backtest(X, times=times)
         scale = np.array(self.task_.scale)
-        error, centre = (mean - truth) / scale, (truth - self._centre()) / scale
-        return 1.0 - float((error[scored] ** 2).sum() / max((centre[scored] ** 2).sum(), 1e-300))
+        error = ((found.mean - found.truth) / scale)[found.scored]
+        centred = ((found.truth - self.channel_means()) / scale)[found.scored]
+        return 1.0 - float((error**2).sum() / max((centred**2).sum(), 1e-300))
 
-    def backtest(
-        self, X: Any, *, per_series: int = 4, seed: int = 0, times: Any = None
-    ) -> tuple[Array, Array, Array, NDArray[np.bool_], IrregularDataset]:
-        """Answers at random origins of series whose future is known: mean, spread, truth and what was observed, each
-        (m, c) over all asked times, and the questions."""
+    def backtest(self, X: Any, *, per_series: int = 4, seed: int = 0, times: Any = None) -> Backtest:
+        """Ask at random origins of these series for what came within the horizon after them."""
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
         rows = IrregularDataset([self._row(one) for one in data], channels=self._inputs(data))
@@ -176,7 +184,7 @@ class TIDESForecaster(TIDESEstimator):
         if len(rows) == 0:
             raise DataError(f"X: no series has an observation within {self.horizon_:g} after another one")
         questions = self._origins.fixed(rows, per_series, seed)
-        return *self._scored(questions), questions
+        return self._scored(questions)
 
     @property
     def _origins(self) -> Origins:
@@ -200,6 +208,8 @@ class TIDESForecaster(TIDESEstimator):
         rest, self._kept = split_off(data, self.calibration, seed)
         train, val = split_off(rest, self.validation, seed + 1)
         self._seed = seed
+        kept, chosen = (0 if part is None else len(part) for part in (self._kept, val))
+        self.series_ = {"training": len(train), "validation": chosen, "calibration": kept}
         self._scales = Scaling.fit(train)
         repeated = train[np.tile(np.arange(len(train)), self.origins)]
         return repeated.map(self._origins.fresh), None if val is None else self._origins.fixed(val, 4, seed)
@@ -218,15 +228,16 @@ class TIDESForecaster(TIDESEstimator):
         kept, c = self._kept, len(self.schema_.channels)
         self.calibrated_ = Calibrated.none(c)
         if kept is not None:
-            self.calibrated_ = Calibrated.fit(*self._scored(self._origins.fixed(kept, 4, self._seed + 2)), len(kept))
+            found = self._scored(self._origins.fixed(kept, 4, self._seed + 2))
+            self.calibrated_ = Calibrated.fit(found.mean, found.spread, found.truth, found.scored, len(kept))
         del self._kept, self._scales, self._seed
 
-    def _scored(self, questions: IrregularDataset) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
-        found = self._split(questions)
+    def _scored(self, questions: IrregularDataset) -> Backtest:
+        found = self.answer(questions)
         mean, spread = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
         truth = np.concatenate([one.target for one in questions])
         scored = np.concatenate([one.target_observed for one in questions])
-        return mean, spread, truth, scored
+        return Backtest(mean, spread, truth, scored, questions)
 
     def _moments(self, X: Any, at: Any, times: Any) -> list[tuple[Array, Array]]:
         """Mean and spread (q, c) of every series, in the order of the questions."""
@@ -243,12 +254,12 @@ class TIDESForecaster(TIDESEstimator):
             )
             for one, moments, order in zip(data, asked, orders, strict=True)
         ]
-        found = self._split(IrregularDataset(questions, channels=self._inputs(data)))
+        found = self.answer(IrregularDataset(questions, channels=self._inputs(data)))
         back = [np.argsort(order) for order in orders]
         return [(mean[place], spread[place]) for (mean, spread), place in zip(found, back, strict=True)]
 
-    def _split(self, questions: IrregularDataset) -> list[tuple[Array, Array]]:
-        """Mean and spread of each question, padding removed."""
+    def answer(self, questions: IrregularDataset) -> list[tuple[Array, Array]]:
+        """Mean and spread (q, c) at the query times of each question of a `backtest`."""
         counts = [len(one.query_times) for one in questions]  # type: ignore[arg-type]
         pairs: list[tuple[Tensor, Tensor]] = []
         for output in self._outputs(questions):
@@ -261,7 +272,8 @@ class TIDESForecaster(TIDESEstimator):
     def _shaped(self, rows: list[Array]) -> Any:
         return np.stack(rows) if len({len(row) for row in rows}) == 1 else rows
 
-    def _centre(self) -> Array:
+    def channel_means(self) -> Array:
+        """Training means (c,)."""
         shift = self.model_.backbone.calibration.shift
         return shift.double().cpu().numpy()[: len(self.schema_.channels)]
 

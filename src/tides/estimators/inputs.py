@@ -143,7 +143,7 @@ def _from_table(
     if (columns.channel is None) != (columns.value is None):
         raise DataError("channel and value belong together: a long table has both, a wide table neither")
     if columns.channel is not None and columns.value is not None:
-        return from_long(X, channel=columns.channel, value=columns.value, **roles)
+        return _with_gaps(from_long(X, channel=columns.channel, value=columns.value, **roles), columns, schema)
     channels = columns.channels
     if channels is None:
         table = open_table(X)
@@ -157,7 +157,17 @@ def _from_table(
                     "Drop the column, or train again with it"
                 )
             channels = schema.channels
-    return from_wide(X, channels=channels, **roles)
+    return _with_gaps(from_wide(X, channels=channels, **roles), columns, schema)
+
+
+def _with_gaps(data: IrregularDataset, columns: Columns, schema: Schema | None) -> IrregularDataset:
+    """Training data in which time passes; rows of one series at one time were merged into one step."""
+    if schema is None and int(data.lengths.max(initial=0)) <= 1:
+        raise DataError(
+            f"column {columns.time!r}: every series has a single time, so there is no gap to learn from; is the column "
+            "too coarse (dates without hours), rounded, or not the time of the measurement?"
+        )
+    return data
 
 
 def _check_same(data: IrregularDataset, schema: Schema) -> None:

@@ -55,12 +55,16 @@ class Calibrated:
                 "conformal intervals need calibration series: at least 20 series in fit, and calibration > 0"
             )
         level = coverage * (1 + 1 / self.series)
-        if level > 1:
+        if not self.supports(coverage):
             raise DataError(
                 f"coverage: {self.series} calibration series support at most {self.series / (self.series + 1):.3f}, "
                 f"found {coverage}"
             )
         return np.array([np.quantile(s, level, method="higher") if len(s) else np.nan for s in self.scores])
+
+    def supports(self, coverage: float) -> bool:
+        """Whether there were enough calibration series for conformal intervals of this coverage."""
+        return self.series > 0 and coverage * (1 + 1 / self.series) <= 1
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,56 @@
+"""`tides evaluate`: a trained model on a table whose answers are known."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder that `tides train` wrote.")],
+    table: Annotated[Path, typer.Argument(help="A table with the same columns, labels included.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
+    ignore_new: Annotated[
+        bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score a model on a table with known answers."""
+    from tides.cli.own_table import check_table, estimator_of, metric_lines, write_page
+    from tides.records import environment, timestamp, write_json
+
+    check_table(table)
+    estimator = estimator_of(model)
+    if ignore_new:
+        estimator.channels = list(estimator.schema_.channels)
+
+    from tides.estimators.scorecard import scorecard
+
+    result = scorecard(estimator, estimator.to_dataset(table, labelled=True))
+    page = None
+    if out is not None:
+        record = {
+            "record": "own-table",
+            "table": table.name,
+            "data": {"unit": estimator.schema_.unit, "channels": list(estimator.schema_.channels)},
+            "result": result,
+            "environment": environment(),
+            "finished": timestamp(),
+        }
+        write_json(out / "record.json", record)
+        page = write_page(record, out)
+    if as_json:
+        print(
+            json.dumps(
+                {"model": str(model), "table": table.name, "series": result["series"]} | {"metrics": result["metrics"]}
+            )
+        )
+        return
+    print(f"{table.name}: {result['series']} series")
+    print("\n".join(metric_lines(result)))
+    if page is not None:
+        print(page)

@@ -1,0 +1,47 @@
+"""What `tides train`, `evaluate` and `predict` share: the columns of a table and the last lines they print."""
+
+from pathlib import Path
+from typing import Any
+
+from tides.errors import ConfigError
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def estimator_of(folder: Path) -> Any:
+    """The estimator in a model folder."""
+    from tides.estimators.folder import load_estimator
+
+    return load_estimator(folder)
+
+
+def check_table(table: Path) -> None:
+    """Fail before anything heavy is loaded."""
+    if not table.exists():
+        raise ConfigError(f"{table}: no such file")
+
+
+def metric_lines(result: dict[str, Any]) -> list[str]:
+    """Every metric with its interval, aligned."""
+    rows = result["metrics"]
+    width = max(map(len, rows))
+    lines = []
+    for name, (value, low, high) in rows.items():
+        interval = f"  95 % interval {low:.4g} to {high:.4g}" if low is not None and low == low else ""
+        shown = "undefined" if value is None or value != value else f"{value:.4g}"
+        lines.append(f"  {name:<{width}}  {shown}{interval}")
+    return lines
+
+
+def write_page(record: dict[str, Any], folder: Path) -> str:
+    """Write the report of a record; where matplotlib is missing, say so instead."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        return 'no report: figures need matplotlib, pip install "tides-ssm[plots]"'
+    from tides.reports.own_table import write_report
+
+    return f"report: {write_report(record, folder)}"

@@ -1,0 +1,123 @@
+"""`tides predict`: answers of a trained model for a new table."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder that `tides train` wrote.")],
+    table: Annotated[Path, typer.Argument(help="A table with the same columns; labels are not needed.")],
+    out: Annotated[Path, typer.Option(help="File for the answers: .parquet, .csv or .feather.")],
+    at: Annotated[
+        str | None,
+        typer.Option(help="Forecasts: when, comma separated: +6h after each series' last time, a date, a number."),
+    ] = None,
+    coverage: Annotated[float, typer.Option(help="Forecasts: share of values inside the intervals.")] = 0.9,
+    ignore_new: Annotated[
+        bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Answer for every series of a table: classes, numbers or forecasts."""
+    from tides.cli.own_table import check_table, estimator_of
+    from tides.errors import ConfigError
+
+    check_table(table)
+    if out.suffix not in (".parquet", ".csv", ".feather"):
+        raise ConfigError(f"--out: found {out.name!r}, wanted a name that ends in .parquet, .csv or .feather")
+    estimator = estimator_of(model)
+    if ignore_new:
+        estimator.channels = list(estimator.schema_.channels)
+    data = estimator.to_dataset(table)
+    kind = type(estimator).__name__
+    if kind == "TIDESForecaster":
+        columns = _forecasts(estimator, data, at, coverage)
+    elif at is not None:
+        raise ConfigError(f"--at: the model in {model} is a {kind} and answers once for each series")
+    elif kind == "TIDESClassifier":
+        columns = _classes(estimator, data)
+    else:
+        columns = _numbers(estimator, data)
+    rows = len(next(iter(columns.values())))
+    _write(columns, out)
+    if as_json:
+        print(json.dumps({"series": len(data), "rows": rows, "columns": list(columns), "out": str(out)}))
+    else:
+        print(f"{out}: {rows} rows for {len(data)} series, columns {', '.join(columns)}")
+
+
+def _classes(estimator: Any, data: Any) -> dict[str, Any]:
+    probabilities = estimator.predict_proba(data)
+    columns: dict[str, Any] = {
+        estimator.id: data.ids,
+        "predicted": estimator.classes_[probabilities.argmax(axis=1)].tolist(),
+    }
+    for k, name in enumerate(estimator.classes_.tolist()):
+        columns[f"p({name})"] = probabilities[:, k]
+    return columns
+
+
+def _numbers(estimator: Any, data: Any) -> dict[str, Any]:
+    return {estimator.id: data.ids, "predicted": estimator.predict(data)}
+
+
+def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float) -> dict[str, Any]:
+    """One row for each series, asked time and channel."""
+    import numpy as np
+
+    from tides.estimators.questions import query_times
+
+    method = estimator.interval
+    if method == "conformal" and not estimator.calibrated_.supports(coverage):
+        method = "gaussian"
+        kept = estimator.calibrated_.series
+        print(f"note: {kept} calibration series are too few for conformal intervals of {coverage:.0%}; gaussian ones")
+    asked = query_times(f"+{estimator.horizon_!r}" if at is None else at, data, estimator.schema_)
+    mean = estimator.predict(data, asked)
+    low, high = estimator.predict_interval(data, asked, coverage, method=method)
+    n, q, c = mean.shape
+    times = np.repeat(np.concatenate(asked), c)
+    return {
+        estimator.id: [one for one in data.ids for _ in range(q * c)],
+        estimator.time: _dates(times, estimator.schema_),
+        "channel": list(estimator.schema_.channels) * (n * q),
+        "mean": mean.ravel(),
+        "low": low.ravel(),
+        "high": high.ravel(),
+    }
+
+
+def _dates(times: Any, schema: Any) -> Any:
+    """Times as the table had them: dates if it did."""
+    import numpy as np
+
+    from tides.units import seconds_per
+
+    if schema.origin is None:
+        return times
+    nanoseconds = np.round(times * seconds_per(schema.unit) * 1e9).astype("timedelta64[ns]")
+    return np.datetime64(schema.origin, "ns") + nanoseconds
+
+
+def _write(columns: dict[str, Any], out: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    from tides.atomic import atomic_write
+
+    table = pa.table(columns)
+    with atomic_write(out) as file:
+        if out.suffix == ".csv":
+            pyarrow.csv.write_csv(table, file)
+        elif out.suffix == ".feather":
+            pyarrow.feather.write_feather(table, file)
+        else:
+            pyarrow.parquet.write_table(table, file)

@@ -1,0 +1,171 @@
+"""`tides train`: a model from your own table."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def train(
+    table: Annotated[Path, typer.Argument(help="Parquet, Feather or CSV file, or a folder of Parquet files.")],
+    id: Annotated[str, typer.Option(help="Column that names the series.")],
+    time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it continues.")],
+    label: Annotated[str | None, typer.Option(help="Column of labels; not for forecasts.")] = None,
+    task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
+    horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead, for example 24h.")] = None,
+    static: Annotated[str | None, typer.Option(help="Columns that describe a whole series, comma separated.")] = None,
+    channel: Annotated[str | None, typer.Option(help="Long tables: column that names the channel.")] = None,
+    value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
+    channels: Annotated[
+        str | None, typer.Option(help="Columns that were measured, comma separated; all others by default.")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Column of groups that are never split.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of time: s, min, h, d; dates are expressed in it.")] = None,
+    duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
+    test: Annotated[float, typer.Option(help="Share of the series kept apart for the final score.")] = 0.2,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Every class counts the same.")] = False,
+    smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: fill in the past too.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any argument of the estimator: hidden_size=64. Repeatable.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Of the split, the start and the order of training.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Train on your own table; classes, numbers or forecasts."""
+    from tides.cli.own_table import check_table, listed, metric_lines, write_page
+    from tides.errors import ConfigError
+    from tides.records import environment, timestamp, write_json
+
+    check_table(table)
+    if task not in ("auto", "classify", "regress", "forecast"):
+        raise ConfigError(f"--task: found {task!r}, wanted auto, classify, regress or forecast")
+    if task == "auto" and label is None:
+        task = "forecast"
+    if task == "forecast" and horizon is None:
+        raise ConfigError("--horizon: a forecast needs one, such as 24h; to classify or regress, name the --label")
+    if task != "forecast" and label is None:
+        raise ConfigError(f"--label: --task {task} needs a column of labels")
+    if not 0 <= test < 1:
+        raise ConfigError(f"--test: found {test}, wanted a share from 0 up to, not including, 1")
+
+    given = _parse(settings or [])
+
+    from rich.console import Console
+
+    from tides.data.splits import split
+    from tides.estimators.inputs import Columns, read_series
+    from tides.estimators.scorecard import scorecard
+
+    roles: dict[str, Any] = {"id": id, "time": time, "channel": channel, "value": value, "channels": listed(channels)}
+    roles |= {"static": listed(static), "group": group, "unit": unit, "duplicates": duplicates}
+    columns = Columns(**{**roles, "static": tuple(roles["static"] or ())}, label=label, layout=None)
+    with Console(stderr=True).status(f"reading {table.name}"):
+        kind: Any = {"classify": "class", "regress": "number"}.get(task, "auto")
+        labels: Any = "ignored" if task == "forecast" else "required"
+        data = read_series(table, None, columns, labels=labels, label_kind=kind, schema=None)
+    if task == "auto":
+        task = "regress" if data.class_names is None else "classify"
+    options = roles | {"folder": out / "training", "device": device, "random_state": seed, "verbose": not as_json}
+    options |= given
+    estimator = _estimator(task, options, label, horizon, balanced=balanced, smoothing=smoothing)
+    train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
+    estimator.fit(train_part)
+    estimator.save(out)
+    record = {
+        "record": "own-table",
+        "table": table.name,
+        "data": _facts(data),
+        "split": estimator.series_ | {"test": 0 if test_part is None else len(test_part)},
+        "parameters": estimator.model_.count_parameters(),
+        "seconds": estimator.seconds_,
+        "best_epoch": estimator.best_epoch_,
+        "history": estimator.history_,
+        "result": None if test_part is None else scorecard(estimator, test_part),
+        "environment": environment(),
+        "finished": timestamp(),
+    }
+    write_json(out / "record.json", record)
+    page = write_page(record, out / "report")
+    if as_json:
+        shown = {key: entry for key, entry in record.items() if key not in ("history", "result")}
+        print(json.dumps(shown | {"metrics": (record["result"] or {}).get("metrics"), "model": str(out)}))
+        return
+    _print(record, task, estimator, out)
+    if record["result"] is not None:
+        print(f"on {len(test_part or ())} series that were kept apart:")
+        print("\n".join(metric_lines(record["result"])))
+    print(f"model: {out}\n{page}")
+
+
+def _parse(settings: list[str]) -> dict[str, Any]:
+    """`name=value` with values as in JSON, or text."""
+    from tides.errors import ConfigError
+
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: wanted name=value")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def _estimator(
+    task: str, options: dict[str, Any], label: str | None, horizon: str | None, *, balanced: bool, smoothing: bool
+) -> Any:
+    import difflib
+
+    from tides.errors import ConfigError
+    from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor
+
+    kind: Any = {"classify": TIDESClassifier, "regress": TIDESRegressor, "forecast": TIDESForecaster}[task]
+    if task == "classify":
+        options |= {"label": label, "class_weight": "balanced" if balanced else None}
+    elif task == "regress":
+        options["label"] = label
+    else:
+        options |= {"horizon": horizon, "smoothing": smoothing}
+    known = kind().get_params()
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"--set {name}: not an argument of {kind.__name__}{f'; did you mean {near[0]!r}?' if near else ''}"
+            )
+    return kind(**options)
+
+
+def _facts(data: Any) -> dict[str, Any]:
+    return {
+        "series": len(data),
+        "steps": int(data.lengths.sum()),
+        "channels": list(data.channels),
+        "static": list(data.static_names),
+        "unit": data.unit,
+        "median_gap": data.median_gap(),
+        "class_names": data.class_names,
+    }
+
+
+def _print(record: dict[str, Any], task: str, estimator: Any, out: Path) -> None:
+    facts, split = record["data"], record["split"]
+    unit = facts["unit"] or "(no unit)"
+    print(
+        f"{record['table']}: {facts['series']} series, {facts['steps']} steps, {len(facts['channels'])} channels, "
+        f"median gap {facts['median_gap']:.4g} {unit}"
+    )
+    print(f"{type(estimator).__name__}, {record['parameters']} parameters")
+    parts = ", ".join(f"{count} {name}" for name, count in split.items() if count)
+    print(
+        f"series: {parts}; {len(record['history'])} epochs in {record['seconds']:.0f} s, "
+        f"best epoch {record['best_epoch']}"
+    )

@@ -1,0 +1,189 @@
+"""`tides train`, `evaluate` and `predict` on a small table, and what they say when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.tables import ward
+from tides.cli.main import app
+from tides.errors import TidesError
+
+QUICK = ["--set", "epochs=4", "--set", "hidden_size=8", "--set", "state_size=4", "--set", "depth=1"]
+COLUMNS = ["--id", "patient", "--time", "charttime", "--unit", "h"]
+CLASSIFY = [*COLUMNS, "--label", "died", "--static", "age,sex", *QUICK]
+
+
+def tides(*words: object) -> str:
+    """What the command prints; its deliberate errors are raised."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, TidesError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ward")
+    said = tides("train", ward(folder, 40), *CLASSIFY, "--out", folder / "model")
+    assert "40 series" in said
+    assert "TIDESClassifier" in said
+    assert "accuracy" in said
+    return folder / "model"
+
+
+def test_training_leaves_a_model_a_record_and_a_page(model: Path) -> None:
+    assert {"config.json", "model.safetensors", "estimator.json", "record.json"} <= {f.name for f in model.iterdir()}
+    record = json.loads((model / "record.json").read_text())
+    assert record["split"] == {"training": 26, "validation": 6, "test": 8}
+    assert len(record["history"]) == 4
+    page = (model / "report" / "index.html").read_text()
+    assert page.count("data:image/png") == 4
+    assert 'src="http' not in page
+
+
+def test_training_again_finds_everything_done(model: Path) -> None:
+    before = (model / "model.safetensors").read_bytes()
+    found = json.loads(tides("train", ward(model.parent, 40), *CLASSIFY, "--out", model, "--json"))
+    assert found["split"]["test"] == 8
+    assert (model / "model.safetensors").read_bytes() == before
+    with pytest.raises(TidesError, match="use another folder"):
+        tides("train", ward(model.parent, 40), *CLASSIFY, "--set", "lr=0.5", "--out", model)
+
+
+def test_evaluate(model: Path, tmp_path: Path) -> None:
+    found = json.loads(tides("evaluate", model, ward(tmp_path, 20, seed=1), "--json"))
+    assert found["series"] == 20
+    assert found["metrics"]["accuracy"][0] > 0.5
+    said = tides("evaluate", model, ward(tmp_path, 20, seed=1), "--out", tmp_path / "page")
+    assert "accuracy" in said
+    assert (tmp_path / "page" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["pred.parquet", "pred.csv", "pred.feather"])
+def test_predict(model: Path, tmp_path: Path, name: str) -> None:
+    table = ward(tmp_path, 12, seed=2, name="new.parquet")
+    pd.read_parquet(table).drop(columns="died").to_parquet(table)
+    said = tides("predict", model, table, "--out", tmp_path / name)
+    assert "12 rows for 12 series" in said
+    read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".feather": pd.read_feather}[Path(name).suffix]
+    found = read(tmp_path / name)
+    assert list(found.columns) == ["patient", "predicted", "p(0)", "p(1)"]
+    assert found["patient"].tolist() == [f"p{i:02}" for i in range(12)]
+    assert (found["p(0)"] + found["p(1)"]).round(9).eq(1).all()
+
+
+def test_forecast(tmp_path: Path) -> None:
+    table = ward(tmp_path, 40)
+    forecast = [*COLUMNS, "--task", "forecast", "--horizon", "24h", "--channels", "hr,spo2", *QUICK]
+    said = tides("train", table, *forecast, "--out", tmp_path / "model")
+    assert "mse of the last value" in said
+    assert (tmp_path / "model" / "report" / "forecasts.png").is_file()
+    tides("predict", tmp_path / "model", table, "--at", "+6h,+12h,+24h", "--out", tmp_path / "pred.parquet")
+    found = pd.read_parquet(tmp_path / "pred.parquet")
+    assert len(found) == 40 * 3 * 2
+    assert list(found.columns) == ["patient", "charttime", "channel", "mean", "low", "high"]
+    last = pd.read_csv(table, parse_dates=["charttime"]).groupby("patient")["charttime"].max()
+    asked = found[found["patient"] == "p03"]["charttime"].unique()
+    wanted = [last["p03"] + pd.Timedelta(hours=h) for h in (6, 12, 24)]
+    assert all(abs(a - b) < pd.Timedelta(milliseconds=1) for a, b in zip(asked, wanted, strict=True))
+    assert (found["low"] < found["mean"]).all()
+    scored = json.loads(tides("evaluate", tmp_path / "model", table, "--json"))
+    assert scored["metrics"]["mse"][0] > 0
+
+
+def test_regression(tmp_path: Path) -> None:
+    table = ward(tmp_path, 30)
+    frame = pd.read_csv(table)
+    frame["stay"] = 3.5 + 2.25 * frame["died"] + frame["age"] / 7
+    frame.drop(columns="died").to_csv(table, index=False)
+    said = tides("train", table, *COLUMNS, "--label", "stay", "--channels", "hr,spo2", *QUICK, "--out", tmp_path / "m")
+    assert "TIDESRegressor" in said
+    assert "r2" in said
+    tides("predict", tmp_path / "m", table, "--out", tmp_path / "pred.csv")
+    assert list(pd.read_csv(tmp_path / "pred.csv").columns) == ["patient", "predicted"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--id", "pateint", "--time", "charttime", "--label", "died"], r"id='pateint' is not a column; did you mean"),
+        ([*COLUMNS], "--horizon: a forecast needs one"),
+        ([*COLUMNS, "--task", "classify"], "--label: --task classify needs"),
+        ([*COLUMNS, "--task", "sort"], "--task: found 'sort'"),
+        ([*CLASSIFY, "--set", "hiden_size=3"], "did you mean 'hidden_size'"),
+        ([*COLUMNS, "--label", "died", "--set", "fast"], "wanted name=value"),
+        ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
+        ([*COLUMNS, "--label", "died"], "column 'sex', row 0: found 'm'; wanted a number"),
+    ],
+)
+def test_mistakes_on_the_command_line(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(TidesError, match=message) as caught:
+        tides("train", ward(tmp_path, 8), *words, "--out", tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes_in_tables(model: Path, tmp_path: Path) -> None:
+    table = ward(tmp_path, 8)
+    frame = pd.read_csv(table)
+
+    def fails(changed: pd.DataFrame, verb: list[object], message: str) -> None:
+        changed.to_csv(tmp_path / "changed.csv", index=False)
+        words = [tmp_path / "changed.csv" if word == "TABLE" else word for word in verb]
+        with pytest.raises(TidesError, match=message) as caught:
+            tides(*words)
+        assert "\n" not in str(caught.value)
+
+    train: list[object] = ["train", "TABLE", *CLASSIFY, "--out", tmp_path / "model"]
+    fails(frame.assign(died=0), train, "label 'died': all 6 series have one class, 0")
+    fails(frame.assign(charttime="monday"), train, "found 'monday'; wanted a number or an ISO 8601 date")
+    day = frame.assign(charttime="2031-05-01")
+    fails(day, train, "has channel 'spo2' twice at the same 'charttime'|has channel 'hr' twice")
+    fails(day, [*train, "--duplicates", "mean"], "column 'charttime': every series has a single time")
+    predict: list[object] = ["predict", model, "TABLE", "--out", tmp_path / "pred.csv"]
+    fails(frame.assign(lactate=1.0), predict, "column 'lactate' is new; the model was trained on 'hr', 'spo2'")
+    fails(frame.drop(columns="hr"), predict, "channels='hr' is not a column")
+    fails(frame.assign(sex="x"), predict, "category 'x' is not among")
+    fails(frame, [*predict, "--at", "+6h"], "answers once for each series")
+    fails(frame, ["predict", tmp_path, "TABLE", "--out", tmp_path / "pred.csv"], r"has no estimator\.json")
+    fails(frame, ["predict", model, "TABLE", "--out", tmp_path / "pred.xls"], "wanted a name that ends in")
+    with pytest.raises(TidesError, match="no such file"):
+        tides("predict", model, tmp_path / "nothing.csv", "--out", tmp_path / "pred.csv")
+    frame.assign(lactate=1.0).to_csv(table, index=False)
+    assert "8 rows" in tides("predict", model, table, "--out", tmp_path / "pred.csv", "--ignore-new")
+
+
+@pytest.mark.slow
+def test_a_killed_training_continues(tmp_path: Path) -> None:
+    table = ward(tmp_path, 40)
+    settings = ["--set", "epochs=60", "--set", "patience=60", "--set", 'training={"checkpoint_seconds": 0}']
+    words = ["train", str(table), *CLASSIFY, *settings]
+    command = [sys.executable, "-m", "tides.cli.main", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True, env=environment)
+    kills = 0
+    for _ in range(30):
+        process = subprocess.Popen(
+            [*command, "--out", str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        )
+        log = killed / "training" / "metrics.jsonl"
+        lines = len(log.read_text().splitlines()) if log.exists() else 0
+        while process.poll() is None:
+            time.sleep(0.05)
+            if kills < 3 and log.exists() and len(log.read_text().splitlines()) >= lines + 8:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+        if process.wait() == 0:
+            break
+    assert kills == 3
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
