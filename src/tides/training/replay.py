@@ -13,7 +13,7 @@ class Replay:
 
     With `graphs` on a CUDA device its launches are captured in a CUDA graph at the first call. Capturing needs a few
     runs beforehand (libraries choose algorithms, kernels are compiled), so `state`, all that the work changes, is put
-    back after them. Graphs made with the same `pool` share their memory; they must run one after another.
+    back after each of them. Graphs made with the same `pool` share their memory; they must run one after another.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Replay:
         with torch.cuda.stream(aside):
             for _ in range(_WARM_UP):
                 self._work()
+                with torch.no_grad():
+                    for tensor, value in zip(self._state, before, strict=True):
+                        tensor.copy_(value)
         torch.cuda.current_stream(self._device).wait_stream(aside)
         torch.cuda.synchronize(self._device)
-        with torch.no_grad():
-            for tensor, value in zip(self._state, before, strict=True):
-                tensor.copy_(value)
         torch.cuda.set_rng_state(random, self._device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
