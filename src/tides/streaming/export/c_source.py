@@ -9,16 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from tides.artefacts.release import StepwiseForecaster
 from tides.atomic import atomic_write
 from tides.errors import ConfigError
 from tides.functional.heads import StepHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, StaticMix
 from tides.functional.tail import TailWeights
-from tides.kernels.stepping import StepModel
-from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
-from tides.nn.compiled_step import describe_model
 from tides.streaming.export.c_weights import code_size, write_weights
+from tides.streaming.export.described import Described, describe
 
 _KINDS = ("FEATURES", "EVERY_STEP", "POOLED", "READOUT", "QUERY_STEPS")
 _CHOICES = {
@@ -38,13 +35,6 @@ class CExport(NamedTuple):
     state_bytes: int
 
 
-class _Plan(NamedTuple):
-    model: StepModel
-    backbone: Backbone
-    kind: str
-    pool: str
-
-
 def export_c(
     model: nn.Module, folder: str | Path, *, tick: float = 1e-3, int8: bool = False, unit: str = "time unit"
 ) -> CExport:
@@ -55,7 +45,7 @@ def export_c(
     """
     if not tick > 0 or not math.isfinite(tick):
         raise ConfigError(f"tick: found {tick!r}, wanted a number of time units > 0")
-    plan = _plan(model)
+    plan = describe(model)
     double = plan.backbone.calibration.shift.dtype == torch.float64
     weights = write_weights(plan.model, double=double, int8=int8)
     members, state_bytes = _state(plan, double)
@@ -74,49 +64,17 @@ def export_c(
     return CExport(folder, weights.bytes, state_bytes)
 
 
-def _plan(model: nn.Module) -> _Plan:
-    """What to export and which kind of answers it gives; a model that cannot be exported says why."""
-    known = (Backbone, SequenceClassifier, SequenceRegressor, Forecaster, StepwiseForecaster)
-    # Exactly these classes: a child of one may answer in another way than the sources do.
-    if type(model) not in known:
-        names = ", ".join(kind.__name__ for kind in known)
-        raise ConfigError(f"model: found {type(model).__name__}, wanted one of {names}")
-    if model.training:
-        raise ConfigError("model: found training mode, wanted model.eval(): a stream has no batch statistics")
-    if isinstance(model, Backbone):
-        model.require_causal("be exported as a step")
-        return _Plan(describe_model(model), model, "FEATURES", "MEAN")
-    assert isinstance(model, SequenceClassifier | SequenceRegressor | Forecaster | StepwiseForecaster)
-    model.backbone.require_causal("be exported as a step")
-    if isinstance(model, SequenceClassifier | SequenceRegressor):
-        if model.static_size:
-            raise ConfigError(
-                "static_size: static covariates have no place in a stream of observations; "
-                "give them to the model as channels that never change"
-            )
-        pool = model.config.pool
-        kind = "EVERY_STEP" if pool == "last" else "POOLED"
-        return _Plan(describe_model(model), model.backbone, kind, "TIME" if pool == "time" else "MEAN")
-    weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
-    kind = "EVERY_STEP"
-    if isinstance(model, Forecaster):
-        scale, shift = model.output_scale.double(), model.output_shift.double()
-        weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
-        kind = "READOUT" if model.query_mode == "readout" else "QUERY_STEPS"
-    return _Plan(describe_model(model.backbone)._replace(head=(weight, bias)), model.backbone, kind, "MEAN")
-
-
-def _state(plan: _Plan, double: bool) -> tuple[list[str], int]:
+def _state(plan: Described, double: bool) -> tuple[list[str], int]:
     """Members of the state struct and their size, rounded up to whole words of eight bytes."""
     hidden, modes = plan.model.encoder_out[0].shape[0], plan.model.blocks[0].ssm.frequency.bias.shape[-1]
     planes = 6 if plan.model.spec.hold == "following" else 2
     numbers = len(plan.model.blocks) * planes * modes
     members = ["int64_t last;", "int started;", f"tides_real layers[TIDES_DEPTH][{planes} * TIDES_MODES];"]
     total = 12
-    if plan.kind == "READOUT":
+    if plan.kind == "readout":
         members.append("tides_real held[TIDES_HIDDEN];")
         numbers += hidden
-    if plan.kind == "POOLED":
+    if plan.kind == "pooled":
         # In double, so that long streams do not drift.
         members += ["double sums[TIDES_HIDDEN];", "double weight;"]
         total += 8 * (hidden + 1)
@@ -124,7 +82,7 @@ def _state(plan: _Plan, double: bool) -> tuple[list[str], int]:
     return members, -(-total // 8) * 8
 
 
-def _header(plan: _Plan, members: list[str], *, double: bool, int8: bool, tick: float, unit: str) -> str:
+def _header(plan: Described, members: list[str], *, double: bool, int8: bool, tick: float, unit: str) -> str:
     model, config, calibration = plan.model, plan.backbone.config, plan.backbone.calibration
     ssm = model.blocks[0].ssm
     inner = ssm.skip.new_zeros(0) if not isinstance(model.blocks[0].tail, TailWeights) else model.blocks[0].tail.value
@@ -167,15 +125,20 @@ def _header(plan: _Plan, members: list[str], *, double: bool, int8: bool, tick: 
     lines += [f"#define TIDES_{key} {float(value)!r}" for key, value in numbers.items()]
     mix = {StaticMix: "STATIC", DiagonalMix: "DIAG"}.get(type(ssm.drive))
     mix = mix or ("FULL" if isinstance(ssm.drive, LowRankMix) and ssm.drive.down is None else "LOW_RANK")
-    chosen = {"REPARAM": model.spec.reparam, "NORM": model.norm, "MIX": mix, "POOL": plan.pool}
+    chosen = {
+        "REPARAM": model.spec.reparam,
+        "NORM": model.norm,
+        "MIX": mix,
+        "POOL": plan.model.pool if plan.kind == "pooled" else "mean",
+    }
     for group, names in _CHOICES.items():
         lines += [f"#define TIDES_{group}_{name} {k}" for k, name in enumerate(names)]
-        lines.append(f"#define TIDES_{group} TIDES_{group}_{chosen[group].upper()}")
+        lines.append(f"#define TIDES_{group} TIDES_{group}_{str(chosen[group]).upper()}")
     lines += [f"#define TIDES_{name} {k}" for k, name in enumerate(_DISCRETISATIONS)]
     lines.append(f"#define TIDES_DISCRETISATION TIDES_{model.spec.discretisation.upper()}")
     lines += [f"#define TIDES_{name} {k}" for k, name in enumerate(_KINDS)]
-    lines.append(f"#define TIDES_KIND TIDES_{plan.kind}")
-    peek = _PEEK if plan.kind in ("READOUT", "QUERY_STEPS") else ""
+    lines.append(f"#define TIDES_KIND TIDES_{plan.kind.upper()}")
+    peek = _PEEK if plan.kind in ("readout", "query_steps") else ""
     return _HEADER.format(
         tick=repr(float(tick)),
         unit=re.sub(r"[^\w ./%·-]", "", unit),

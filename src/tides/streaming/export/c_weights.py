@@ -84,8 +84,8 @@ def _head(out: ArrayWriter, name: str, head: ModeHead) -> str:
 
 def _mix(out: ArrayWriter, name: str, mix: Mix) -> str:
     factors = mix_factors(mix) if isinstance(mix, LowRankMix) else mix.base.unsqueeze(-1)
-    # (p, h, 2, i) → [column][mode][re, im][code]
-    stored, scale = out.weights(f"{name}_factors", factors.transpose(0, 1).contiguous(), (1, 2))
+    # (p, h, 2, i) → [column][code][mode][re, im]
+    stored, scale = out.weights(f"{name}_factors", factors.permute(1, 3, 0, 2).contiguous(), (2, 3))
     code = modulation = _NOTHING
     if isinstance(mix, LowRankMix) and mix.down is not None:
         bias = mix.down.new_zeros(mix.down.shape[0]) if mix.down_bias is None else mix.down_bias

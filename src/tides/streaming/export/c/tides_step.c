@@ -40,7 +40,7 @@ typedef struct {
     const real *norm;
 } head_t;
 
-/* B_k or C_k: factors[column][mode][re, im][code], scaled per [column][code] when int8. */
+/* B_k or C_k: factors[column][code][mode][re, im], scaled per [column][code] when int8. */
 typedef struct {
     const tides_weight *factors;
     const real *scale;
@@ -89,15 +89,28 @@ typedef struct {
 static void linear(const linear_t *layer, const real *x, int columns, real *out, int rows)
 {
     const tides_weight *w = layer->matrix;
-    for (int j = 0; j < rows; j++) {
+    int j = 0;
+    for (; j + 4 <= rows; j += 4, w += 4 * columns) {
+        real a = 0, b = 0, c = 0, d = 0;
+        for (int i = 0; i < columns; i++) {
+            a += (real)w[i] * x[i];
+            b += (real)w[i + columns] * x[i];
+            c += (real)w[i + 2 * columns] * x[i];
+            d += (real)w[i + 3 * columns] * x[i];
+        }
+        out[j] = a;
+        out[j + 1] = b;
+        out[j + 2] = c;
+        out[j + 3] = d;
+    }
+    for (; j < rows; j++, w += columns) {
         real sum = 0;
         for (int i = 0; i < columns; i++)
             sum += (real)w[i] * x[i];
-        w += columns;
-        if (TIDES_INT8)
-            sum *= layer->scale[j];
-        out[j] = sum + layer->bias[j];
+        out[j] = sum;
     }
+    for (j = 0; j < rows; j++)
+        out[j] = (TIDES_INT8 ? out[j] * layer->scale[j] : out[j]) + layer->bias[j];
 }
 
 static real sigmoid(real x)
@@ -248,14 +261,32 @@ static real column(const mix_t *mix, int h, work_t *w)
     real square = 0;
     for (int i = 0; i < CODE; i++)
         w->scaled[i] = TIDES_INT8 ? w->code[i] * mix->scale[h * CODE + i] : w->code[i];
-    for (int j = 0; j < 2 * P; j++) {
+    int j = 0;
+    /* Four sums at a time stay in registers and share the loads of the code. */
+    for (; j + 4 <= 2 * P; j += 4) {
+        real a = 0, b = 0, c = 0, d = 0;
+        const tides_weight *at = factors + j;
+        for (int i = 0; i < CODE; i++) {
+            real factor = w->scaled[i];
+            a += (real)at[0] * factor;
+            b += (real)at[1] * factor;
+            c += (real)at[2] * factor;
+            d += (real)at[3] * factor;
+            at += 2 * P;
+        }
+        w->column[j] = a;
+        w->column[j + 1] = b;
+        w->column[j + 2] = c;
+        w->column[j + 3] = d;
+    }
+    for (; j < 2 * P; j++) {
         real sum = 0;
         for (int i = 0; i < CODE; i++)
-            sum += (real)factors[i] * w->scaled[i];
-        factors += CODE;
+            sum += (real)factors[i * 2 * P + j] * w->scaled[i];
         w->column[j] = sum;
-        square += sum * sum;
     }
+    for (j = 0; TIDES_COLUMN_NORM && j < 2 * P; j++)
+        square += w->column[j] * w->column[j];
     return TIDES_COLUMN_NORM ? 1 / REAL(sqrt)(square / P + (real)TIDES_EPS) : 1;
 }
 

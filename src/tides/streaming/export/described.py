@@ -1,0 +1,54 @@
+"""What a model is made of and how it answers, in the form that every export writes down."""
+
+from typing import Literal, NamedTuple
+
+from torch import nn
+
+from tides.artefacts.release import StepwiseForecaster
+from tides.errors import ConfigError
+from tides.kernels.stepping import StepModel
+from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.nn.compiled_step import describe_model
+
+Kind = Literal["features", "every_step", "pooled", "readout", "query_steps"]
+_MODELS = (Backbone, SequenceClassifier, SequenceRegressor, Forecaster, StepwiseForecaster)
+
+
+class Described(NamedTuple):
+    """Tensors, the backbone they come from, and the kind of answers the model gives."""
+
+    model: StepModel
+    backbone: Backbone
+    kind: Kind
+
+
+def describe(model: nn.Module, *, causal: bool = True) -> Described:
+    """`model` for an export; one that cannot be exported says why. `causal`: it must answer step by step."""
+    # Exactly these classes: a child of one may answer in another way than the export does.
+    if type(model) not in _MODELS:
+        names = ", ".join(kind.__name__ for kind in _MODELS)
+        raise ConfigError(f"model: found {type(model).__name__}, wanted one of {names}")
+    if model.training:
+        raise ConfigError("model: found training mode, wanted model.eval(): a stream has no batch statistics")
+    backbone = model if isinstance(model, Backbone) else model.backbone
+    assert isinstance(backbone, Backbone)
+    if causal:
+        backbone.require_causal("be exported as a step")
+    if isinstance(model, SequenceClassifier | SequenceRegressor):
+        if model.static_size:
+            raise ConfigError(
+                "static_size: static covariates have no place among the observations of an export; "
+                "give them to the model as channels that never change"
+            )
+        kind: Kind = "every_step" if model.config.pool == "last" else "pooled"
+        return Described(describe_model(model), backbone, kind)
+    if isinstance(model, Forecaster | StepwiseForecaster):
+        weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
+        kind = "every_step"
+        if isinstance(model, Forecaster):
+            # Answers in the channels' own units are one linear map as well.
+            scale, shift = model.output_scale.double(), model.output_shift.double()
+            weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
+            kind = "readout" if model.query_mode == "readout" else "query_steps"
+        return Described(describe_model(backbone)._replace(head=(weight, bias)), backbone, kind)
+    return Described(describe_model(backbone), backbone, "features")

@@ -1,0 +1,53 @@
+"""`tides export` from a saved folder to files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.streaming.export.models import make
+from tides.artefacts import save
+from tides.cli.main import app
+from tides.errors import ConfigError
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, ["export", *words])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_c_sources_are_written(tmp_path: Path) -> None:
+    save(make("classifier"), tmp_path / "model")
+    words = [str(tmp_path / "model"), "--c", str(tmp_path / "device"), "--tick", "0.25", "--unit", "h"]
+    assert "bytes of constants" in run(*words)
+    header = (tmp_path / "device" / "tides_model.h").read_text()
+    assert "one tick is 0.25 h" in header
+    found = json.loads(run(*words, "--int8", "--json"))
+    assert found["weight_bytes"] > 0
+    assert "typedef int8_t tides_weight" in (tmp_path / "device" / "tides_model.h").read_text()
+
+
+@pytest.mark.slow
+def test_an_onnx_file_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="extra `export` is not installed")
+    save(make("backbone", depth=1), tmp_path / "model")
+    path = tmp_path / "graph" / "step.onnx"
+    found = json.loads(run(str(tmp_path / "model"), "--onnx", str(path), "--mode", "step", "--json"))
+    assert found["onnx_bytes"] == path.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "found neither"),
+        (["--onnx", "x.onnx", "--int8"], "--int8"),
+        (["--onnx", "x.onnx", "--mode", "all"], "mode"),
+    ],
+)
+def test_contradictions_are_refused(words: list[str], problem: str, tmp_path: Path) -> None:
+    save(make("backbone"), tmp_path / "model")
+    with pytest.raises(ConfigError, match=problem):
+        run(str(tmp_path / "model"), *words)
