@@ -5,4 +5,5 @@ EXPERIMENTS = {
     "physiome": "tides.experiments.physiome",
     "uea": "tides.experiments.uea",
     "random-drop": "tides.experiments.random_drop",
+    "efficiency": "tides.experiments.efficiency",
 }

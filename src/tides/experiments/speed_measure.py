@@ -67,7 +67,7 @@ def measure(config: dict[str, Any], seconds: float) -> dict[str, Any]:
         _warm_up(config)
         peak = MemoryPeak(device)
         training = Training(config, config["length"])
-        step = repeat(training.step, device, seconds)
+        step = repeat(training.step, device, seconds, config.get("steps"))
         memory = {"peak": peak.bytes(), "before": peak.before}
         forward = repeat(training.forward, device, seconds)
         if config["backend"] not in _OTHER_MODELS and last_backend() != config["backend"]:
@@ -139,14 +139,19 @@ def make_model(config: dict[str, Any]) -> nn.Module:
     return kind(TIDESConfig(**fields), classes)
 
 
-def repeat(work: Callable[[], None], device: str, seconds: float) -> dict[str, Any]:
-    """Wall time of `work` after warm-up: median, mean, standard deviation, minimum, and the processor's time."""
+def repeat(work: Callable[[], None], device: str, seconds: float, wanted: int | None = None) -> dict[str, Any]:
+    """Wall time of `work` after warm-up: median, mean, standard deviation, minimum, and the processor's time.
+
+    `wanted` asks for a number of repeats; there are fewer where they would take longer than half of `seconds`.
+    """
     _timed(work, device)
     samples = [_timed(work, device)]
     second = samples[0][0]
     count = min(_MOST, int(_BUDGET[device] / max(second, 1e-9)))
     if second < seconds / 20:
         count = max(count, 3)
+    if wanted is not None:
+        count = max(1, min(wanted, int(0.5 * seconds / max(second, 1e-9))))
     if count > 1:
         samples = [_timed(work, device) for _ in range(count)]
     wall, processor = zip(*samples, strict=True)

@@ -5,5 +5,6 @@ REPORTS = {
     "uea": "tides.reports.uea",
     "physiome": "tides.reports.physiome",
     "random-drop": "tides.reports.random_drop",
+    "efficiency": "tides.reports.efficiency",
     "speed": "tides.reports.speed",
 }
