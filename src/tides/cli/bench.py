@@ -1,7 +1,7 @@
 """`tides bench`: measure this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -90,3 +90,45 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*(cell.replace("\n", " ") for cell in row))
     console.print(table)
+
+
+@app.command()
+def models(
+    names: Annotated[str | None, typer.Option("--models", help="Names, comma separated; all by default.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    batch: Annotated[int, typer.Option(min=1, help="Series per step.")] = 16,
+    length: Annotated[int, typer.Option(min=4, help="Observations per series.")] = 256,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0, help="Time per model; three steps are always taken.")] = 5.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+) -> None:
+    """Training step and peak memory of every baseline and of TIDES at one size."""
+    import torch
+    from rich.console import Console
+
+    from tides.experiments import model_cost
+    from tides.records import write_json
+
+    torch.set_num_threads(threads)
+    notices = Console(stderr=True)
+    found = model_cost.measure_all(
+        None if names is None else names.split(","),
+        size=model_cost.Size(batch=batch, length=length),
+        device=device,
+        seconds=seconds,
+        watch=lambda row: notices.print(f"{row['model']}: {_cost(row)[0]}", highlight=False),
+    )
+    if json_file is not None:
+        write_json(json_file, found)
+    rows = [
+        [row.get("task", ""), row["model"], f"{row['parameters']:,}" if "parameters" in row else "", *_cost(row)]
+        for row in found["models"]
+    ]
+    _print_table(["task", "model", "parameters", "step", "processor time", "memory"], rows)
+
+
+def _cost(row: dict[str, Any]) -> list[str]:
+    """Step time and memory in words, or why there are none."""
+    if "step" not in row:
+        return [row["status"], "", ""]
+    return [*(f"{row[kind] * 1e3:.3g} ms" for kind in ("step", "processor")), f"{row['memory'] / 2**20:.0f} MiB"]
