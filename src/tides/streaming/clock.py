@@ -22,7 +22,7 @@ class StreamClock:
 
     def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
         self.unit, self.origin = unit, origin
-        self._zero = 0 if origin is None else _nanoseconds(origin)
+        self._zero = 0 if origin is None else _nanoseconds(np.datetime64(origin))
 
     def encode(self, t: Any) -> float:
         """One time; raises `DataError` for what is no time."""
@@ -38,11 +38,13 @@ class StreamClock:
 
     def encode_all(self, times: Any) -> NDArray[np.float64]:
         """A sequence of times (n,)."""
-        if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
-            return np.atleast_1d(times.astype(np.float64))
         if hasattr(times, "to_numpy"):
             times = times.to_numpy()
-        return np.array([self.encode(t) for t in np.atleast_1d(np.asarray(times, dtype=object)).tolist()])
+        if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
+            return np.atleast_1d(times.astype(np.float64))
+        # An array of dates as objects would be one of whole numbers.
+        single = isinstance(times, (str, date, np.datetime64)) or np.ndim(times) == 0
+        return np.array([self.encode(t) for t in ([times] if single else times)])
 
     def duration(self, value: Any, name: str) -> float:
         """How long, in the model's unit: a number, "6h" or a timedelta."""

@@ -48,6 +48,7 @@ class Outcome:
     status: Status
     reason: str | None
     answer: NDArray[np.float64]
+    spread: NDArray[np.float64] | None = None
 
 
 def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event:
@@ -103,7 +104,13 @@ def apply_events(session: StreamSession, events: Sequence[Event]) -> list[Outcom
             at=at,
         )
         outcomes += [
-            Outcome(event, answers.status[i], answers.reasons.get(i), answers.values[i])
+            Outcome(
+                event,
+                answers.status[i],
+                answers.reasons.get(i),
+                answers.values[i],
+                None if answers.spreads is None else answers.spreads[i],
+            )
             for i, event in enumerate(batch)
         ]
     return outcomes
@@ -129,11 +136,14 @@ def _describe_answer(outcome: Outcome, session: StreamSession) -> dict[str, Any]
         return {"probabilities": _named(answer, profile.classes)}
     if isinstance(session.model, Forecaster):
         offsets = session.check_offsets(outcome.event.at)
-        rows = answer if offsets.ndim else answer[None]
-        found = [
-            {"at": float(at), **_named(row, profile.targets or profile.channels, "channel_")}
-            for at, row in zip(np.atleast_1d(offsets), rows, strict=True)
+        moments = np.atleast_1d(offsets).tolist()
+        means = np.atleast_2d(answer)
+        found: list[dict[str, Any]] = [
+            {"at": at, **_named(row, profile.channels, "channel_")} for at, row in zip(moments, means, strict=True)
         ]
+        if outcome.spread is not None:
+            for line, row in zip(found, np.atleast_2d(outcome.spread), strict=True):
+                line["spread"] = _named(row, profile.channels, "channel_")
         return {"forecast": found}
     name = "features" if isinstance(session.model, Backbone) else "values"
     return {name: [_short(value) for value in answer.tolist()]}

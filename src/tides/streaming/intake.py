@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.banks import Rows, StreamModel, make_bank
@@ -15,6 +15,9 @@ from tides.streaming.policy import Answers, Status, StreamPolicy
 from tides.streaming.profile import Profile
 from tides.streaming.round import Positions, Round
 from tides.streaming.table import Floats, Key, StreamTable, same_rows
+
+# As in training: a predicted spread never falls below this share of the target's scale.
+SMALLEST_SPREAD = 1e-3
 
 
 class Intake:
@@ -33,8 +36,10 @@ class Intake:
         self.model, self.policy, self.profile, self.silence = model, policy, profile, silence
         self.bank = make_bank(model, capacity, compiled)
         config, self.calibration = self.bank.backbone.config, self.bank.backbone.calibration
-        self.channels, self.complete_rows = config.input_size, config.mask_channels == "auto"
-        self.static_size = 0 if isinstance(model, (Backbone, Forecaster)) else model.static_size
+        self.joins_static = _joins_static(model, profile)
+        self.channels = config.input_size - (profile.static_width if self.joins_static else 0)
+        self.complete_rows = config.mask_channels == "auto"
+        self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
         self.histories: dict[int, History] = {}
@@ -65,7 +70,7 @@ class Intake:
         """Observations in this order; every one ends with a status, and the bad ones change nothing."""
         status: list[Status] = ["taken"] * len(keys)
         reasons: dict[int, str] = {}
-        found = np.full((len(keys), *self.answer_shape(offsets)), np.nan)
+        found = np.full((len(keys), *self._answer_shape(offsets)), np.nan)
         for positions in _rounds(keys):
             names = [keys[i] for i in positions]
             given = None if static is None else [static[i] for i in positions]
@@ -76,7 +81,7 @@ class Intake:
             for i, verdict in one.verdicts.items():
                 status[positions[i]] = verdict
             reasons |= {int(positions[i]): reason for i, reason in one.reasons.items()}
-        return Answers(found, status, reasons)
+        return Answers(*self.split(found), status, reasons)
 
     def answers(self, rows: Rows, offsets: Floats) -> Floats:
         """The answers of these streams as they are; NaN where nothing was observed."""
@@ -87,7 +92,14 @@ class Intake:
         found[self.table.count[rows] == 0] = np.nan
         return found if offsets.ndim else found[:, 0]
 
-    def answer_shape(self, offsets: Floats) -> tuple[int, ...]:
+    def split(self, found: Floats) -> tuple[Floats, Floats | None]:
+        """Answers, and their standard deviations where the model predicts them."""
+        if self.profile.spread is None:
+            return found, None
+        c = len(self.profile.spread)
+        return found[..., :c], found[..., c:]
+
+    def _answer_shape(self, offsets: Floats) -> tuple[int, ...]:
         if isinstance(self.model, Forecaster):
             return (*offsets.shape, self.model.channels)
         return self.table.answers.shape[1:]
@@ -95,7 +107,13 @@ class Intake:
     def finish(self, raw: Tensor) -> Floats:
         """A model's output as the task's answer, in float64."""
         raw = raw.detach().double()
-        return (raw.softmax(-1) if isinstance(self.model, SequenceClassifier) else raw).numpy()
+        if isinstance(self.model, SequenceClassifier):
+            raw = raw.softmax(-1)
+        elif isinstance(self.model, Forecaster) and self.profile.spread is not None:
+            mean, spread = raw.chunk(2, dim=-1)
+            unit = torch.tensor(self.profile.spread, dtype=torch.float64)
+            raw = torch.cat([mean, (softplus(spread) + SMALLEST_SPREAD) * unit], dim=-1)
+        return raw.numpy()
 
     def first_gap(self, t: Floats) -> Floats:
         """The gap before first observations, by the model's policy."""
@@ -104,12 +122,14 @@ class Intake:
         return np.full_like(t, self.calibration.first_gap.item())
 
     def static(self, rows: Rows) -> Tensor | None:
-        return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype) if self.static_size else None
+        """Static features that go into the head; a forecaster reads them as channels."""
+        if self.joins_static or not self.static_size:
+            return None
+        return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype)
 
     def step(self, rows: Rows, t: Floats, x: Floats, gaps: Floats) -> None:
         """Accepted observations, one of each row."""
-        seen = ~np.isnan(x)
-        answer = self.bank.step(rows, *self._tensors(x, seen, gaps), self.static(rows))
+        answer = self.bank.step(rows, *self._tensors(rows, x, gaps), self.static(rows))
         self.table.last[rows], self.table.newest[rows] = t, x
         self.table.count[rows] += 1
         if answer is not None:
@@ -159,12 +179,15 @@ class Intake:
         gaps = np.diff(times, prepend=since)
         if np.isnan(since):
             gaps[0] = self.first_gap(times[:1])[0]
-        tensors = self._tensors(values, ~np.isnan(values), gaps)
+        tensors = self._tensors(np.full(len(values), row), values, gaps)
         answer = self.bank.read(row, *tensors, self.static(np.array([row])))
         if answer is not None:
             self.table.answers[row] = self.finish(answer)[0]
 
-    def _tensors(self, x: Floats, seen: NDArray[np.bool_], gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+    def _tensors(self, rows: Rows, x: Floats, gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+        if self.joins_static:
+            x = np.concatenate([x, self.table.static[rows]], axis=1)
+        seen = ~np.isnan(x)
         values = torch.from_numpy(np.where(seen, x, 0.0)).to(self.bank.dtype)
         return values, torch.from_numpy(seen), torch.from_numpy(gaps).to(self.bank.dtype)
 
@@ -187,6 +210,13 @@ def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
             groups.append([])
         groups[number].append(position)
     yield from (np.array(group) for group in groups)
+
+
+def _joins_static(model: StreamModel, profile: Profile) -> bool:
+    """Whether static columns are further channels of every row, as an estimator trains forecasters."""
+    if not isinstance(model, Forecaster) or profile.channels is None or not profile.static:
+        return False
+    return len(profile.channels) + profile.static_width == model.config.input_size
 
 
 def _width(model: StreamModel) -> int:

@@ -43,6 +43,8 @@ class Answers:
     values: NDArray[np.float64]
     """(n, …): the task's answer for the stream as it is after each observation; NaN where it was rejected and the
     stream has seen nothing."""
+    spreads: NDArray[np.float64] | None
+    """Standard deviations beside the values of a forecaster that predicts them; None otherwise."""
     status: list[Status]
     reasons: dict[int, str]
     """Why an observation was ignored or rejected, by its position."""

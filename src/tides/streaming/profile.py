@@ -43,7 +43,8 @@ class Profile:
     unit: str | None = None
     origin: str | None = None
     classes: tuple[str, ...] | None = None
-    targets: tuple[str, ...] | None = None
+    spread: tuple[float, ...] | None = None
+    """For forecasters that predict a spread beside every mean: the unit of each channel's spread."""
     static: tuple[StaticField, ...] = field(default=())
 
     @classmethod
@@ -57,7 +58,7 @@ class Profile:
                 unit=source.get("unit"),
                 origin=source.get("origin"),
                 classes=_names(classes),
-                targets=_names(source.get("targets")),
+                spread=_spread_units(source),
                 static=tuple(
                     StaticField(column["name"], _names(column.get("categories")), bool(column.get("ordinal")))
                     for column in source.get("static") or ()
@@ -65,6 +66,11 @@ class Profile:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"the model's metadata does not describe data: {error!r}") from None
+
+    @property
+    def static_width(self) -> int:
+        """Numbers that a stream's static columns are encoded as."""
+        return sum(column.width for column in self.static)
 
     def row(self, x: Any, width: int) -> NDArray[np.float64]:
         """One observation (width,): a sequence, or a mapping from channel names; None, NaN and absent are missing."""
@@ -113,7 +119,16 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
-    return {name: facts[name] for name in ("schema", "classes", "targets") if name in facts}
+    known = ("schema", "classes", "gaussian", "spread_scale", "stretch")
+    return {name: facts[name] for name in known if name in facts}
+
+
+def _spread_units(source: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """Scale of the targets times what calibration found the spread to be short of."""
+    if not source.get("gaussian"):
+        return None
+    scale = source["spread_scale"]
+    return tuple(float(a) * float(b) for a, b in zip(scale, source.get("stretch") or [1.0] * len(scale), strict=True))
 
 
 def _plain(x: Any) -> Any:

@@ -144,7 +144,7 @@ class StreamSession:
     def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
         """The answer after the newest observation, again."""
         row = np.array([self.intake.table.require(key)])
-        found: Floats = self.intake.answers(row, self.check_offsets(at))[0]
+        found, _ = self.intake.split(self.intake.answers(row, self.check_offsets(at))[0])
         return found
 
     @torch.no_grad()
@@ -165,7 +165,7 @@ class StreamSession:
         else:
             rows = np.full(len(gap), row)
             found = self.intake.bank.peek(rows, gap, self.intake.static(rows))
-        answers = self.intake.finish(found)
+        answers, _ = self.intake.split(self.intake.finish(found))
         return answers if several else answers[0]
 
     def forget(self, key: Key) -> None:

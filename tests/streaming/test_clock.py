@@ -1,0 +1,58 @@
+"""Times in every form that people write them, on the model's axis."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tides.data.clock import encode_dates
+from tides.errors import DataError
+from tides.streaming.clock import StreamClock
+
+ORIGIN = "2031-05-01T00:05:29.72015113"
+EAST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("t", "hours"),
+    [
+        (3, 3.0),
+        (np.float32(2.5), 2.5),
+        (datetime(2031, 5, 2), 24.0),
+        (datetime(2031, 5, 2, 2, tzinfo=EAST), 24.0),
+        (date(2031, 5, 2), 24.0),
+        ("2031-05-01T06:30:00Z", 6.5),
+        ("2031-05-01 06:30", 6.5),
+        (np.datetime64("2031-05-01T06:30"), 6.5),
+    ],
+)
+def test_one_time(t: Any, hours: float) -> None:
+    clock = StreamClock("h", "2031-05-01")
+    assert clock.encode(t) == pytest.approx(hours, rel=1e-12)
+    assert clock.encode_all(t).tolist() == [clock.encode(t)]
+    assert clock.encode_all([t, t]).tolist() == [clock.encode(t)] * 2
+
+
+def test_columns_of_tables_are_read_as_in_training() -> None:
+    pd = pytest.importorskip("pandas")
+    dates = pd.Series(pd.to_datetime(["2031-05-01 04:00:00.123456789", "2031-06-01 00:00:00.5"]))
+    wanted = encode_dates(dates.to_numpy(), "min", ORIGIN)
+    clock = StreamClock("min", ORIGIN)
+    for column in (dates, dates.to_numpy(), dates.dt.tz_localize("UTC"), list(dates), dates.dt.tz_localize(UTC)):
+        np.testing.assert_allclose(clock.encode_all(column), wanted, rtol=1e-13)
+    np.testing.assert_array_equal(clock.encode_all(pd.Series([1, 2])), [1.0, 2.0])
+
+
+@pytest.mark.parametrize("t", ["noon", np.datetime64("NaT"), None, True, [1], object()])
+def test_what_is_no_time(t: Any) -> None:
+    with pytest.raises(DataError, match="t: found"):
+        StreamClock("h").encode(t)
+
+
+def test_dates_need_a_unit() -> None:
+    with pytest.raises(DataError, match="no unit"):
+        StreamClock().encode(datetime(2031, 5, 2))
+    missing = pytest.importorskip("pandas").NaT
+    with pytest.raises(DataError, match="NaT"):
+        StreamClock("h").encode(missing)

@@ -1,0 +1,80 @@
+"""Folders that estimators write are streamed as the estimators predict: names, dates, static columns, spreads."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pd = pytest.importorskip("pandas")
+
+from tides.estimators import TIDESClassifier, TIDESForecaster  # noqa: E402
+from tides.streaming import StreamSession  # noqa: E402
+
+SMALL = {"hidden_size": 4, "state_size": 4, "depth": 1, "epochs": 1, "random_state": 0}
+
+
+def table(series: int = 24) -> "pd.DataFrame":
+    generator = np.random.default_rng(0)
+    rows = []
+    for patient in range(series):
+        hours = np.cumsum(generator.exponential(2.0, 8))
+        for hour in hours:
+            hr, spo2 = generator.normal(80, 5), generator.normal(96, 1)
+            rows.append(
+                {
+                    "patient": patient,
+                    "charttime": pd.Timestamp("2031-05-01") + pd.Timedelta(hours=float(hour)),
+                    "hr": hr,
+                    "spo2": spo2 if generator.random() < 0.7 else np.nan,
+                    "age": 40 + patient,
+                    "sex": "f" if patient % 2 else "m",
+                    "died": patient % 3 == 0,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_class_probabilities(tmp_path: Path) -> None:
+    frame = table()
+    estimator = TIDESClassifier(
+        id="patient", time="charttime", label="died", static=["age", "sex"], unit="h", **SMALL
+    ).fit(frame)
+    wanted = dict(zip(estimator.to_dataset(frame).ids, estimator.predict_proba(frame), strict=True))
+    session = StreamSession.load(estimator.save(tmp_path))
+    assert session.profile.classes == ("False", "True")
+    for row in frame.itertuples():
+        static = {"age": row.age, "sex": row.sex}
+        found = session.step(row.charttime, {"hr": row.hr, "spo2": row.spo2}, key=row.patient, static=static)
+        if row.patient == 3:
+            last = found
+    for patient in (0, 3, 23):
+        np.testing.assert_allclose(session.answer(patient), wanted[patient], atol=1e-5)
+    np.testing.assert_allclose(last, wanted[3], atol=1e-5)
+
+
+def test_forecasts_and_their_spread(tmp_path: Path) -> None:
+    frame = table()
+    estimator = TIDESForecaster(
+        horizon="6h", id="patient", time="charttime", channels=["hr", "spo2"], static=["age", "sex"], unit="h", **SMALL
+    ).fit(frame)
+    asked = ["+30min", "+6h"]
+    wanted = dict(zip(estimator.to_dataset(frame).ids, estimator.predict(frame, at=asked), strict=True))
+    session = StreamSession.load(estimator.save(tmp_path), at=["30min", "6h"])
+    assert session.channels == 2
+    one = frame[frame.patient == 5]
+    static = {"age": 45, "sex": "f"}
+    found = session.catch_up(one.charttime, one[["hr", "spo2"]], key=5, static=static)
+    np.testing.assert_allclose(found, wanted[5], rtol=1e-4)
+    later = one.charttime.iloc[-1] + pd.Timedelta(hours=6)
+    np.testing.assert_allclose(session.peek(later, key=5), wanted[5][1], rtol=1e-4)
+    answers = session.step_many([5], [later], [[80.0, np.nan]])
+    assert answers.values.shape == (1, 2, 2)
+    assert answers.spreads is not None
+    low, high = estimator.predict_interval(frame, asked, coverage=0.9, method="gaussian")
+    fresh = StreamSession.load(tmp_path, at=["30min", "6h"])
+    fresh.catch_up(one.charttime[:-1], one[["hr", "spo2"]][:-1], key=5, static=static)
+    again = fresh.step_many([5], one.charttime[-1:], one[["hr", "spo2"]][-1:])
+    assert again.spreads is not None
+    place = estimator.to_dataset(frame).ids.index(5)
+    np.testing.assert_allclose(again.spreads[0] * 1.6448536 * 2, (high - low)[place], rtol=1e-3)
