@@ -1,9 +1,13 @@
-"""Forecasters that say they are stackable give side by side what each gives alone, gradients included."""
+"""Forecasters that say they are stackable give side by side what each gives alone, gradients included, and never
+wait for the device, so that a CUDA graph can hold a step."""
+
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.baselines.small import draw, make
 from tides import baselines
@@ -45,3 +49,31 @@ def test_models_side_by_side(name: str) -> None:
         for key, parameter in model.named_parameters():
             wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             torch.testing.assert_close(found[key][i], wanted, rtol=1e-6, atol=1e-8, msg=key)
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses what reads a value back, makes shapes from values, or copies a constant to the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        for forbidden in ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default"):
+            assert forbidden not in name, name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", STACKABLE)
+def test_nothing_waits_for_the_device(name: str) -> None:
+    model, batch = make(name).train(), draw()
+    parameters, buffers = stack_module_state([model])
+    state = {**parameters, **buffers}
+    marks = {"valid": batch.valid[None], "query_valid": batch.query_valid[None]}
+    arguments = (batch.values[None], batch.times[None], batch.observed[None], batch.query_times[None])
+
+    def loss(state: dict[str, Tensor], arguments: tuple[Tensor, ...], marks: dict[str, Tensor]) -> Tensor:
+        output: Tensor = functional_call(model, state, arguments, marks)
+        return output.square().sum()
+
+    with NoWaiting():
+        vmap(loss, randomness="different")(state, arguments, marks).sum().backward()
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoWaiting():
+        batch.values.sum().item()

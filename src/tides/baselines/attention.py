@@ -7,5 +7,4 @@ from torch import Tensor
 
 def masked_softmax(logits: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim: int) -> Float[Tensor, "..."]:
     """Softmax over the entries in `mask` along `dim`; all weights are zero where there is none."""
-    lowest = torch.finfo(logits.dtype).min
-    return torch.where(mask, logits, lowest).softmax(dim) * mask
+    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(dim) * mask

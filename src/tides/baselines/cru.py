@@ -80,8 +80,8 @@ def update(belief: Belief, y: Tensor, variance: Tensor, seen: Bool[Tensor, "b 1"
     """What an observation y ~ N(H z, variance) of the upper half says, with H = [I 0]; nothing where not `seen`."""
     m = y.shape[-1]
     # A gain of zero is the same as no observation.
-    upper_gain = torch.where(seen, belief.upper / (belief.upper + variance), 0)
-    lower_gain = torch.where(seen, belief.side / (belief.upper + variance), 0)
+    precision = (1 / (belief.upper + variance)).masked_fill(~seen, 0)
+    upper_gain, lower_gain = belief.upper * precision, belief.side * precision
     surprise = y - belief.mean[..., :m]
     return Belief(
         mean=belief.mean + torch.cat([upper_gain * surprise, lower_gain * surprise], dim=-1),

@@ -36,8 +36,7 @@ class Propagators(NamedTuple):
         """Digits (..., levels) of the gaps and what remains below the finest; longer gaps count as `LONGEST`."""
         whole = (gaps / _FINEST).clamp(0, LONGEST / _FINEST)
         count = whole.floor()
-        levels = torch.arange(_LEVELS, dtype=gaps.dtype, device=gaps.device)
-        digits = (count.unsqueeze(-1) * 0.25**levels).floor() % 4
+        digits = torch.stack([(count * 0.25**k).floor() % 4 for k in range(_LEVELS)], dim=-1)
         return digits.long(), (whole - count) * _FINEST
 
     def advance(self, state: Float[Tensor, "b n"], digits: Tensor, rest: Tensor) -> Float[Tensor, "b n"]:
