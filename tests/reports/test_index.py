@@ -10,6 +10,7 @@ import pytest
 from tests.reports.synthetic import drop_record, uea_record, write
 from tides.errors import DataError
 from tides.reports import REPORTS
+from tides.reports.document import BEGIN, END, insert
 from tides.reports.index import report_all
 
 CHROMIUM = next(
@@ -72,3 +73,14 @@ def test_pages_in_a_browser(tmp_path: Path) -> None:
         assert int(found_tables) >= tables
         assert int(found_figures) == figures
         assert fits == "true", name
+
+
+def test_tables_go_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{BEGIN}\nold\n{END}\nbelow\n", encoding="utf-8")
+    insert("| a |\n| --- |\n", page)
+    insert("| b |\n| --- |\n", page)
+    assert page.read_text(encoding="utf-8") == f"above\n{BEGIN}\n\n| b |\n| --- |\n\n{END}\nbelow\n"
+    page.write_text("no marks", encoding="utf-8")
+    with pytest.raises(DataError, match="results"):
+        insert("", page)

@@ -16,3 +16,15 @@ def test_csv_keeps_one_line_per_row() -> None:
 
 def test_text_aligns_numbers_and_puts_notes_below() -> None:
     assert TABLE.to_text().splitlines() == ["model     Δ=1", "a<b       1.5", "        [1–2]", "longer     20"]
+
+
+def test_markdown_and_latex() -> None:
+    table = Table(["model", "a_b"], [["TIDES_Λ", "1.0 ± 0.1\n5 % | rest"]], "Caption & all.")
+    assert table.to_markdown() == (
+        "Caption & all.\n\n| model | a_b |\n| --- | --- |\n| TIDES_Λ | 1.0 ± 0.1<br>5 % \\| rest |\n"
+    )
+    latex = table.to_latex()
+    assert r"\caption{Caption \& all.}" in latex
+    assert r"model & a\_b \\" in latex
+    assert r"TIDES\_$\Lambda$ & 1.0 $\pm$ 0.1 {\scriptsize 5 \% | rest} \\" in latex
+    assert latex.count(r"\begin{") == latex.count(r"\end{") == 2

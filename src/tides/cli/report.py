@@ -26,6 +26,9 @@ def report(
         list[str] | None, typer.Option(help="Only records with this setting: train.steps=3000. Repeatable.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the main tables in Markdown.")] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="Put the main tables between the result marks of this Markdown page.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an experiment's page, figures and tables."""
@@ -33,7 +36,7 @@ def report(
 
     from tides.errors import ConfigError
     from tides.reports import REPORTS
-    from tides.reports.document import MARKDOWN
+    from tides.reports.document import MARKDOWN, insert
     from tides.reports.index import report_all
 
     if experiment == "all":
@@ -45,6 +48,8 @@ def report(
         page, summary = import_module(REPORTS[experiment]).report(source, where or [], out)
     else:
         raise ConfigError(f"experiment: found {experiment!r}, reports exist for {', '.join(REPORTS)}, and all")
+    if into is not None:
+        insert((page.parent / MARKDOWN).read_text(encoding="utf-8"), into)
     if as_json:
         print(json.dumps({"page": str(page), "files": sorted(file.name for file in page.parent.iterdir())}))
     elif markdown and (page.parent / MARKDOWN).is_file():

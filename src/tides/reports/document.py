@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tides.errors import DataError
 from tides.records import Record
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.table import Table
+
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+"""The marks between which a page of the documentation carries the main tables of a report."""
 
 MARKDOWN = "tables.md"
 """All tables of a report in one file, for `tides report --markdown` and the documentation."""
@@ -50,6 +54,16 @@ class Document:
         path = self.out / "index.html"
         path.write_text(page(self.title, self._parts, provenance(records)), encoding="utf-8")
         return path, "\n\n".join(self._text)
+
+
+def insert(tables: str, page: Path) -> None:
+    """Replace what stands between the result marks of `page` with `tables`."""
+    text = page.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise DataError(f"{page}: wanted one {BEGIN} and one {END}, between which the tables go")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n\n{tables.strip()}\n\n{END}{after}", encoding="utf-8")
 
 
 def provenance(records: Sequence[Record]) -> str:

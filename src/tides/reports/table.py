@@ -30,7 +30,7 @@ class Table:
         return text.getvalue()
 
     def to_markdown(self) -> str:
-        """A pipe table, the caption above it; notes follow their value after a space."""
+        """A pipe table, the caption above it; notes stand below their value."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
         body = "\n".join("| " + " | ".join(map(_pipe_cell, line)) + " |" for line in lines)
         return (f"{self.caption}\n\n" if self.caption else "") + body + "\n"
@@ -66,7 +66,7 @@ def _cell(text: str) -> str:
 
 
 def _pipe_cell(text: str) -> str:
-    return text.replace("\n", " ").replace("|", "\\|")
+    return text.replace("|", "\\|").replace("\n", "<br>")
 
 
 _LATEX = {
