@@ -101,5 +101,5 @@ def test_one_mask_hides_the_same_steps_of_every_series() -> None:
 
 
 def test_unknown_models_are_refused() -> None:
-    with pytest.raises(ConfigError, match="rformer"):
-        cells("models=['rformer']")
+    with pytest.raises(ConfigError, match="lstm"):
+        cells("models=['lstm']")

@@ -2,24 +2,24 @@
 
 Half of the time steps are hidden in training, anew at every step; at test time ten to ninety per cent are, under masks
 that are fixed per series. Original timestamps stay, so a model can know how much time has passed. Six variants of one
-block, matched near 30,000 parameters, differ only in what depends on the input.
+block, matched near 30,000 parameters, differ only in what depends on the input; baselines of that size join by name.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tides.data.random_drop import RandomDrop, drop_steps, kept_steps
 from tides.errors import ConfigError
-from tides.experiments import uea_series
+from tides.experiments import contenders, uea_series
 from tides.experiments.config import build
 from tides.experiments.runner import Cell, Context
-from tides.experiments.uea_results import device_name, outcome, scores
+from tides.experiments.uea_results import count, device_name, outcome, scores
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
@@ -98,15 +98,16 @@ class DropConfig:
 
 def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
     """One cell per data set, model and seed; those of one data set are trained side by side."""
-    drop = build(DropConfig, config)
+    rivals: dict[str, dict[str, Any]] = dict(config.get("contender", {}))
+    drop = build(DropConfig, {name: value for name, value in config.items() if name != "contender"})
     if drop.seeds < 1 or drop.drop.masks < 1:
         raise ConfigError(f"seeds, drop.masks: found {drop.seeds}, {drop.drop.masks}; wanted at least 1")
     widths = {entry.model: entry.hidden_size for entry in drop.width}
     found = []
     for dataset in drop.datasets:
         for model in drop.models:
-            if model not in get_args(Variant) or model not in widths:
-                raise ConfigError(f"models: found {model!r}, wanted one of {', '.join(widths)}")
+            if model not in widths and model not in rivals:
+                raise ConfigError(f"models: found {model!r}, wanted one of {', '.join([*widths, *rivals])}")
             shared = {
                 "experiment": NAME,
                 "quick": quick,
@@ -116,14 +117,29 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                 "scaling": drop.scaling,
                 "protocol": drop.protocol,
                 "model": model,
-                "architecture": {**asdict(drop.architecture), "hidden_size": widths[model]},
-                "train": asdict(drop.train),
+                **_settings(model, drop, widths, rivals),
                 "drop": {**asdict(drop.drop), "test": list(drop.drop.test)},
             }
             for seed in uea_series.protocol_seeds(drop.protocol, drop.seeds):
                 label = f"{dataset}-{variant}-{model}-seed{seed}"
-                found.append(Cell(NAME, label, {**shared, "seed": seed}, quick, f"{dataset}-{variant}"))
+                # Variants take the same steps at about the same pace; a baseline may be far slower.
+                stack = f"{dataset}-{variant}" if model in widths else f"{dataset}-{variant}-{model}"
+                found.append(Cell(NAME, label, {**shared, "seed": seed}, quick, stack))
     return found
+
+
+def _settings(
+    model: str, drop: DropConfig, widths: Mapping[str, int], rivals: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Architecture and training of a cell. Weight decay belongs to the paper's block: it collapses others."""
+    if model in widths:
+        if model not in get_args(Variant):
+            raise ConfigError(f"width: found {model!r}, wanted one of {', '.join(get_args(Variant))}")
+        architecture = {**asdict(drop.architecture), "hidden_size": widths[model]}
+        return {"architecture": architecture, "train": asdict(drop.train)}
+    if rivals[model].get("baseline") not in contenders.names():
+        raise ConfigError(f"contender.{model}.baseline: wanted one of {', '.join(contenders.names())}")
+    return {"architecture": dict(rivals[model]), "train": {**asdict(drop.train), "weight_decay": 0.0}}
 
 
 def obstacle(cell: Cell) -> str | None:
@@ -148,9 +164,8 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     for cell in cells:
         seed = cell.config["seed"]
         rows = uea_series.split_rows(dataset, shared["protocol"], seed, context.device)
-        architecture = model_config(cell.config, data.values.shape[-1])
-        scaled = shared["scaling"] == "zscore"
-        model = uea_series.make_model(architecture, classes, seed, data, rows, scaled=scaled)
+        make = factory(cell.config, data.values.shape[-1], classes)
+        model = uea_series.make_model(make, seed, data, rows, scaled=shared["scaling"] == "zscore")
         validation = hidden(data, rows.validation, RandomDrop(drop.validation, "per-series", seed))
         members.append(Member(model, data, rows.train, validation, seed, training_view(drop, data, seed)))
         tests.append(rows.test)
@@ -160,14 +175,23 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         {
             **outcome(finish),
             "test": [rate_scores(member, rows, drop, rate) for rate in drop.test],
-            "parameters": cast(SequenceClassifier, member.model).count_parameters(),
-            "published_parameters": cast(SequenceClassifier, member.model).count_parameters(release_equivalent=True),
+            **count(member.model),
             "device": device_name(context.device),
         }
         for member, finish, rows in zip(members, finishes, tests, strict=True)
     ]
     seconds = (time.perf_counter() - start) / len(cells)
     return [cell.record(result, seconds) for cell, result in zip(cells, results, strict=True)]
+
+
+def factory(config: Mapping[str, Any], channels: int, classes: int) -> Callable[[], nn.Module]:
+    """What makes a cell's model with fresh weights."""
+    fields = dict(config["architecture"])
+    if "baseline" in fields:
+        name = fields.pop("baseline")
+        return lambda: contenders.make(name, fields, channels, classes)
+    architecture = model_config(config, channels)
+    return lambda: SequenceClassifier(architecture, classes)
 
 
 def model_config(config: Mapping[str, Any], channels: int) -> TIDESConfig:

@@ -5,15 +5,19 @@ validation loss, and the test cases are looked at once, with the weights of the 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
+from torch import nn
+
+from tides.data.uea import archive_name
 from tides.errors import ConfigError
-from tides.experiments import uea_series
+from tides.experiments import contenders, uea_series
 from tides.experiments.config import build
+from tides.experiments.contenders import BaselineTraining
 from tides.experiments.runner import Cell, Context
-from tides.experiments.uea_results import device_name, outcome, scores
+from tides.experiments.uea_results import count, device_name, outcome, scores
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
@@ -80,6 +84,7 @@ class UEAConfig:
     allow_partial: bool
     """Accept files that lack training cases; the accuracy is then not comparable, and the record says so."""
     train: Training
+    baseline: BaselineTraining
     configuration: tuple[Configuration, ...]
 
 
@@ -96,8 +101,8 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
         row = table[dataset]
         for protocol in uea.protocols:
             for model in uea.models:
-                if model not in get_args(Variant):
-                    raise ConfigError(f"models: found {model!r}, wanted one of {', '.join(get_args(Variant))}")
+                if model not in _known():
+                    raise ConfigError(f"models: found {model!r}, wanted one of {', '.join(_known())}")
                 shared = {
                     "experiment": NAME,
                     "quick": quick,
@@ -107,13 +112,27 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                     "protocol": protocol,
                     "model": model,
                     "allow_partial": uea.allow_partial,
-                    "configuration": asdict(row),
-                    "train": {**asdict(uea.train), "epochs": min(uea.train.epochs, row.epochs)},
+                    **_settings(model, row, uea),
                 }
                 name = f"{dataset}-{protocol}-{variant}-{model}"
                 for seed in uea_series.protocol_seeds(protocol, uea.seeds):
                     found.append(Cell(NAME, f"{name}-seed{seed}", {**shared, "seed": seed}, quick, name))
     return found
+
+
+def _known() -> tuple[str, ...]:
+    return (*get_args(Variant), *contenders.names())
+
+
+def _settings(model: str, row: Configuration, uea: UEAConfig) -> dict[str, Any]:
+    """Architecture and training of a cell: the paper's row for its variants, a baseline's own for the others."""
+    if model in get_args(Variant):
+        return {
+            "configuration": asdict(row),
+            "train": {**asdict(uea.train), "epochs": min(uea.train.epochs, row.epochs)},
+        }
+    found = contenders.settings(model, archive_name(row.dataset), uea.baseline)
+    return {"configuration": found, "train": asdict(uea.baseline)}
 
 
 def obstacle(cell: Cell) -> str | None:
@@ -133,21 +152,49 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     """All seeds of one group side by side."""
     start = time.perf_counter()
     shared = cells[0].config
-    row, settings = build(Configuration, shared["configuration"]), build(Training, shared["train"])
     dataset = uea_series.load(shared["dataset"])
     data = uea_series.resident(dataset, context.device)
     classes = len(dataset.class_names or ())
-    architecture = row.model(shared["preset"], shared["model"], data.values.shape[-1])
+    build_model = _factory(shared, data.values.shape[-1], classes)
     members, tests = [], []
     for cell in cells:
         seed = cell.config["seed"]
         rows = uea_series.split_rows(
             dataset, shared["protocol"], seed, context.device, allow_partial=shared["allow_partial"]
         )
-        model = uea_series.make_model(architecture, classes, seed, data, rows, scaled=shared["scaling"] == "zscore")
+        model = uea_series.make_model(build_model, seed, data, rows, scaled=shared["scaling"] == "zscore")
         members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
         tests.append(data.rows(rows.test))
-    training = TrainConfig(
+    training = _training(shared, len(members[0].train))
+    finishes, _ = fit_side_by_side(members, training, progress=context.progress)
+    results = [
+        {
+            **outcome(finish),
+            "test": scores(class_logits(member.model, test), test.labels),
+            **count(member.model),
+            "missing": dataset.missing,
+            "device": device_name(context.device),
+        }
+        for member, finish, test in zip(members, finishes, tests, strict=True)
+    ]
+    seconds = (time.perf_counter() - start) / len(cells)
+    return [cell.record(result, seconds) for cell, result in zip(cells, results, strict=True)]
+
+
+def _factory(shared: Mapping[str, Any], channels: int, classes: int) -> Callable[[], nn.Module]:
+    """What makes a cell's model with fresh weights."""
+    name = shared["model"]
+    if name in get_args(Variant):
+        architecture = build(Configuration, shared["configuration"]).model(shared["preset"], name, channels)
+        return lambda: SequenceClassifier(architecture, classes)
+    return lambda: contenders.make(name, shared["configuration"]["model"], channels, classes)
+
+
+def _training(shared: Mapping[str, Any], cases: int) -> TrainConfig:
+    if shared["model"] not in get_args(Variant):
+        return contenders.train_config(shared["configuration"], build(BaselineTraining, shared["train"]), cases)
+    row, settings = build(Configuration, shared["configuration"]), build(Training, shared["train"])
+    return TrainConfig(
         lr=row.lr,
         weight_decay=row.weight_decay,
         batch_size=row.batch_size,
@@ -157,17 +204,3 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         monitor=settings.monitor,
         patience=settings.patience,
     )
-    finishes, _ = fit_side_by_side(members, training, progress=context.progress)
-    results = [
-        {
-            **outcome(finish),
-            "test": scores(class_logits(member.model, test), test.labels),
-            "parameters": cast(SequenceClassifier, member.model).count_parameters(),
-            "published_parameters": cast(SequenceClassifier, member.model).count_parameters(release_equivalent=True),
-            "missing": dataset.missing,
-            "device": device_name(context.device),
-        }
-        for member, finish, test in zip(members, finishes, tests, strict=True)
-    ]
-    seconds = (time.perf_counter() - start) / len(cells)
-    return [cell.record(result, seconds) for cell, result in zip(cells, results, strict=True)]

@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tides.nn import SequenceClassifier
 from tides.training.lanes import Finish
 from tides.training.predictions import ClassPredictions, point_metrics
 
@@ -23,6 +24,14 @@ def outcome(finish: Finish) -> dict[str, Any]:
         "validation": {"loss": finish.best.get("val_loss"), "accuracy": finish.best.get("val_accuracy")},
         "train_loss": finish.best.get("train_loss"),
     }
+
+
+def count(model: nn.Module) -> dict[str, int | None]:
+    """Learned numbers; for variants of TIDES also with those that the release keeps and never uses."""
+    if isinstance(model, SequenceClassifier):
+        known = model.count_parameters(release_equivalent=True)
+        return {"parameters": model.count_parameters(), "published_parameters": known}
+    return {"parameters": sum(parameter.numel() for parameter in model.parameters()), "published_parameters": None}
 
 
 def scores(logits: Tensor, labels: Tensor) -> dict[str, Any]:

@@ -1,18 +1,18 @@
 """UEA series on the device, split by rows, for experiments that train many seeds on one data set."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tides.data import systems
 from tides.data.uea import PAPER_DATASETS, UEADataset, archive_name, load_uea, make_store, stack
 from tides.data.uea_splits import PROTOCOL_SEEDS, uea_rows
 from tides.errors import ConfigError, DataError
-from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training.lanes import ResidentSeries
 
 Protocol = Literal["walker", "rformer"]
@@ -96,13 +96,14 @@ def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def make_model(
-    architecture: TIDESConfig, classes: int, seed: int, data: ResidentSeries, rows: SplitRows, *, scaled: bool
-) -> SequenceClassifier:
+    build: Callable[[], nn.Module], seed: int, data: ResidentSeries, rows: SplitRows, *, scaled: bool
+) -> nn.Module:
     """A seed's model with the scales of its training cases, on the data's device."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = SequenceClassifier(architecture, classes)
+        model = build()
     model = model.to(data.values.device)
     moments = channel_moments(data.values[rows.train]) if scaled else (None, None)
-    model.calibrate(data.times[:1].diff(dim=1), *moments)
+    calibrate = cast(Callable[..., nn.Module], model.calibrate)
+    calibrate(data.times[:1].diff(dim=1), *moments)
     return model
