@@ -1,0 +1,34 @@
+"""The tables of the reproduction pages are those that the committed records give today."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+from tides.reports import REPORTS
+from tides.reports.document import BEGIN, END, MARKDOWN
+
+PAGES = sorted(page for page in (ROOT / "docs" / "reproduce").glob("*.md") if BEGIN in page.read_text(encoding="utf-8"))
+SOURCES = {"efficiency": ROOT / "benchmarks" / "results" / "cuda-h200.json"}
+FIGURES = ("uea_figure", "physiome_figure", "random_drop_figure", "speed_figure")
+
+
+def test_pages_with_results_were_found() -> None:
+    assert {"uea", "physiome", "random-drop", "efficiency"} <= {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tables_come_from_the_records(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+    source = SOURCES.get(page.stem, ROOT / "results" / page.stem)
+    if not source.exists():
+        assert shown == "No records are committed yet."
+        return
+    for figure in FIGURES:
+        monkeypatch.setattr(f"tides.reports.{figure}.draw", lambda *_: "")
+    import_module(REPORTS[page.stem]).report(source, [], tmp_path)
+    wanted = (tmp_path / MARKDOWN).read_text(encoding="utf-8").strip()
+    assert shown == wanted, (
+        f"run: tides report {page.stem} --in {source.relative_to(ROOT)} --into {page.relative_to(ROOT)}"
+    )
