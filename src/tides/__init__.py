@@ -17,13 +17,13 @@ from tides.errors import (
 )
 
 if TYPE_CHECKING:
-    from tides import artefacts, data, estimators, functional, kernels, nn, streaming, training
+    from tides import artefacts, data, estimators, explain, functional, kernels, nn, streaming, training
     from tides.artefacts import load, save
     from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 
 __version__ = "0.1.0"
 
-_ROOMS = ("artefacts", "data", "estimators", "functional", "kernels", "nn", "streaming", "training")
+_ROOMS = ("artefacts", "data", "estimators", "explain", "functional", "kernels", "nn", "streaming", "training")
 _HOME = {
     "Backbone": "nn",
     "Forecaster": "nn",
@@ -50,6 +50,7 @@ __all__ = [
     "artefacts",
     "data",
     "estimators",
+    "explain",
     "functional",
     "kernels",
     "load",

@@ -1,0 +1,75 @@
+"""Attributions add up to the answer; what was not seen gets exactly nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.explain.models import batch, classifier, forecaster
+from tides.errors import ConfigError, ShapeError
+from tides.explain import attribute
+from tides.explain.asking import ask
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+def test_they_add_up_to_the_answer(pool: str) -> None:
+    model, given = classifier(pool=pool), batch()
+    found = attribute(model, given, target=1)
+    torch.testing.assert_close(found.answer, ask(model, given)[:, 1])
+    assert float(found.answer.sub(found.reference).abs().min()) > 1e-3
+    assert float(found.incompleteness.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["steps", "readout"])
+def test_forecasts_too(mode: str) -> None:
+    model, given = forecaster(mode=mode), batch(queries=2)
+    found = attribute(model, given, target=(1, 0))
+    torch.testing.assert_close(found.answer, ask(model, given)[:, 1, 0])
+    assert float(found.incompleteness.abs().max()) < 1e-6
+    both = attribute(model, given, target=lambda answers: answers.sum((1, 2)))
+    assert float(both.incompleteness.abs().max()) < 1e-6
+
+
+def test_padding_and_missing_entries_get_exactly_none() -> None:
+    model, given = classifier(), batch()
+    spoilt = replace(given, values=torch.where(given.observed, given.values, torch.full_like(given.values, 99.0)))
+    for one in (given, spoilt):
+        found = attribute(model, one, target=0)
+        assert bool((found.values[~given.observed] == 0).all())
+        assert bool((found.values[given.observed] != 0).any())
+    assert bool((~given.observed & given.valid.unsqueeze(-1)).any())
+    assert bool((~given.valid).any())
+
+
+def test_a_linear_answer_is_attributed_exactly() -> None:
+    """f = Σ w x: φ = w (x − x'), whatever the quadrature."""
+    given = batch()
+    weight = torch.randn(given.values.shape[1:]).double()
+
+    class Linear(torch.nn.Module):
+        def forward(self, x: torch.Tensor, gaps: torch.Tensor, **_: object) -> torch.Tensor:
+            return (x * weight).sum((1, 2)).unsqueeze(1)
+
+    found = attribute(Linear().eval(), given, baseline=torch.tensor([0.25, -1.0]), steps=1)
+    start = torch.tensor([0.25, -1.0]).double().expand_as(given.values)
+    wanted = torch.where(given.observed, weight * (given.values - start), torch.zeros_like(given.values))
+    torch.testing.assert_close(found.values, wanted)
+
+
+def test_the_predicted_class_is_the_default() -> None:
+    model, given = classifier(), batch()
+    torch.testing.assert_close(attribute(model, given, steps=1).answer, ask(model, given).amax(-1))
+
+
+def test_wrong_questions_are_refused() -> None:
+    model, given = classifier(), batch()
+    with pytest.raises(ShapeError, match="target"):
+        attribute(model, given, target=3)
+    with pytest.raises(ShapeError, match="query"):
+        attribute(forecaster(), batch(queries=2))
+    with pytest.raises(ShapeError, match="baseline"):
+        attribute(model, given, target=0, baseline=torch.zeros(5))
+    with pytest.raises(ConfigError, match="steps"):
+        attribute(model, given, target=0, steps=0)
+    with pytest.raises(ShapeError, match="training mode"):
+        attribute(model.train(), given)
