@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _DEGREE = 7
-_ACTION_DEGREE = 6
+_ACTION_DEGREE = 4
 _LEVELS = 5
 # Gaps are written in base 4 with the finest digit worth 1/256.
 _FINEST = 4.0 ** (1 - _LEVELS)
