@@ -226,6 +226,25 @@ def test_static_columns_come_with_the_first_observation(tmp_path: Path) -> None:
         StreamSession(classifier()).step(0.0, [1.0, 2.0], static=[1.0])
 
 
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@torch.no_grad()
+def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:
+    pytest.importorskip("numba")
+    model = unsettled(tides.SequenceRegressor(small_config(**MISSING, pool=pool), targets=2, static_size=1))
+    one, other = StreamSession(model, compiled=True, late="replay"), StreamSession(model, compiled=False)
+    times, values = series()
+    keys, static = [k % 20 for k in range(60)], [[float(k % 20)] for k in range(60)]
+    for begin in (0, 6):
+        order = np.repeat(np.arange(begin, begin + 3), 20)
+        found, wanted = (s.step_many(keys, times[order] + 0.1, values[order], static=static) for s in (one, other))
+        np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9)
+    again = StreamSession(model, compiled=True)
+    again.load_state_dict(one.state_dict())
+    np.testing.assert_allclose(again.answer(3), other.answer(3), rtol=1e-9)
+    np.testing.assert_allclose(again.step(99.0, [1.0, 1.0], key=3), other.step(99.0, [1.0, 1.0], key=3), rtol=1e-9)
+    np.testing.assert_allclose(again.peek(101.0, key=3), other.peek(101.0, key=3), rtol=1e-9)
+
+
 def test_what_cannot_be_streamed_says_so() -> None:
     with pytest.raises(NotStreamable, match="future"):
         StreamSession(classifier(bidirectional=True))

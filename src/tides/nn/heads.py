@@ -73,8 +73,8 @@ class SequenceHead(nn.Module):
     ) -> tuple[Tensor, PooledState]:
         """The answer for the prefix that ends with this observation; the running pool lives in the state."""
         features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
-        pooled, state = self._pool(features.unsqueeze(1), gap_t.unsqueeze(1), state._replace(backbone=backbone))
-        return self._answer(pooled, static), state
+        state = state._replace(backbone=backbone)
+        return self.conclude(features.unsqueeze(1), gap_t.unsqueeze(1), state, static=static)
 
     def read(
         self,
@@ -87,8 +87,8 @@ class SequenceHead(nn.Module):
     ) -> tuple[Tensor, PooledState]:
         """A piece (b, l, d) of every series at once: the answer and the state that `step` would end with."""
         features, backbone = self.backbone(x, gaps, observed=observed, state=state.backbone)
-        pooled, state = self._pool(features, check_gaps(gaps, features), state._replace(backbone=backbone))
-        return self._answer(pooled, static), state
+        state = state._replace(backbone=backbone)
+        return self.conclude(features, check_gaps(gaps, features), state, static=static)
 
     def peek(self, state: PooledState, gap: Tensor, *, static: Tensor | None = None) -> Tensor:
         """The answer at `gap` (b,) after the last observation if nothing else is observed; the state is not changed.
@@ -105,15 +105,18 @@ class SequenceHead(nn.Module):
             total, weight = state.total - newest + later, state.weight
         return self._answer(_divide(total, weight, later).to(state.backbone.held.dtype), static)
 
-    def _pool(self, features: Tensor, gaps: Tensor, state: PooledState) -> tuple[Tensor, PooledState]:
-        """Pooled features (b, h) after more steps (b, l, h), with the running sums."""
+    def conclude(
+        self, features: Tensor, gaps: Tensor, state: PooledState, *, static: Tensor | None = None
+    ) -> tuple[Tensor, PooledState]:
+        """The answer after further steps whose features (b, l, h) are known, with the running pool."""
         newest = features[:, -1]
         if self.config.pool == "last":
-            return newest, state
+            return self._answer(newest, static), state
         weight = gaps.double() if self.config.pool == "time" else torch.ones_like(gaps, dtype=torch.float64)
         total = state.total + (features.double() * weight.unsqueeze(-1)).sum(1)
         state = PooledState(state.backbone, total, state.weight + weight.sum(1))
-        return _divide(total, state.weight, newest.double()).to(features.dtype), state
+        pooled = _divide(total, state.weight, newest.double()).to(features.dtype)
+        return self._answer(pooled, static), state
 
     def init_state(self, batch: int) -> PooledState:
         backbone = self.backbone.init_state(batch)

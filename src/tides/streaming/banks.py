@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tides.errors import BackendUnavailable, ConfigError
-from tides.nn import Backbone, CompiledStep, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.nn import (
+    Backbone,
+    BackboneState,
+    CompiledStep,
+    Forecaster,
+    PooledState,
+    SequenceClassifier,
+    SequenceRegressor,
+)
 from tides.streaming.leaves import Leaves, ModelState, from_leaves, to_leaves
 
 StreamModel = Backbone | Forecaster | SequenceClassifier | SequenceRegressor
@@ -145,11 +153,52 @@ class CompiledBank(Bank):
         self._compiled.resize(capacity)
 
 
+class CompiledHeadBank(CompiledBank):
+    """A head with static covariates: its backbone is compiled, the pool and the linear map are a few small products."""
+
+    def __init__(self, model: SequenceClassifier | SequenceRegressor, capacity: int) -> None:
+        Bank.__init__(self, model)
+        self.head = model
+        self._compiled = CompiledStep(self.backbone, capacity)
+        self._total, self._weight = self.fresh["total"].repeat(capacity, 1), self.fresh["weight"].repeat(capacity)
+
+    def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
+        features = self._compiled.step_rows(rows, x, gaps, observed).unsqueeze(1)
+        pool = PooledState(self._none, self._total[rows], self._weight[rows])
+        answer, pool = self.head.conclude(features, gaps.unsqueeze(1), pool, static=static)
+        self._total[rows], self._weight[rows] = pool.total, pool.weight
+        return answer
+
+    @property
+    def _none(self) -> BackboneState:
+        """The pool is continued without its backbone, whose state is in the compiled step."""
+        return BackboneState((), self.fresh["held"])
+
+    def get(self, rows: Any) -> Leaves:
+        return super().get(rows) | {"total": self._total[rows].clone(), "weight": self._weight[rows].clone()}
+
+    def put(self, rows: Any, leaves: Leaves) -> None:
+        super().put(rows, {name: leaf for name, leaf in leaves.items() if name not in ("total", "weight")})
+        self._total[rows], self._weight[rows] = leaves["total"], leaves["weight"]
+
+    def reset(self, rows: Rows) -> None:
+        super().reset(rows)
+        self._total[rows], self._weight[rows] = 0.0, 0.0
+
+    def grow(self, capacity: int) -> None:
+        more = capacity - len(self._weight)
+        super().grow(capacity)
+        self._total = torch.cat([self._total, self._total.new_zeros(more, self._total.shape[1])])
+        self._weight = torch.cat([self._weight, self._weight.new_zeros(more)])
+
+
 def make_bank(model: StreamModel, capacity: int, compiled: bool | None) -> Bank:
     """The compiled step where asked for, or with None where the model has one; the model's own `step` otherwise."""
     if compiled is False:
         return ModuleBank(model, capacity)
     try:
+        if isinstance(model, (SequenceClassifier, SequenceRegressor)) and model.static_size:
+            return CompiledHeadBank(model, capacity)
         return CompiledBank(model, capacity)
     except (BackendUnavailable, ConfigError):
         if compiled:
