@@ -66,5 +66,5 @@ class AddedPenalty(torch.autograd.Function):
         (weight,) = ctx.saved_tensors
         rows = weight if weight.ndim > 1 else weight.unsqueeze(-1)
         norms = rows.norm(dim=-1, keepdim=True)
-        unit = torch.where(norms > 0, rows / torch.where(norms > 0, norms, torch.ones_like(norms)), 0)
+        unit = (rows / norms.masked_fill(norms <= 0, 1)).masked_fill(norms <= 0, 0)
         return gradient + ctx.strength / len(rows) * unit.view_as(weight), None

@@ -73,10 +73,10 @@ def last_values(series: Series) -> tuple[Tensor, Tensor]:
     """
     l = series.values.shape[1]
     index = torch.arange(l, device=series.values.device)[None, :, None].expand_as(series.values)
-    newest = torch.where(series.observed, index, -1).cummax(1).values
+    newest = index.masked_fill(~series.observed, -1).cummax(1).values
     before = torch.cat([torch.full_like(newest[:, :1], -1), newest[:, :-1]], dim=1)
     known = before >= 0
     rows = before.clamp_min(0)
-    values = torch.where(known, series.values.gather(1, rows), 0)
+    values = series.values.gather(1, rows).masked_fill(~known, 0)
     elapsed = (series.gaps.cumsum(-1) - series.gaps[:, :1]).unsqueeze(-1).expand_as(series.values)
-    return values, elapsed - torch.where(known, elapsed.gather(1, rows), 0)
+    return values, elapsed - elapsed.gather(1, rows).masked_fill(~known, 0)

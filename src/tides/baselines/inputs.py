@@ -86,4 +86,4 @@ def elapsed_share(gaps: Tensor) -> Tensor:
     """
     total = gaps.sum(-1, keepdim=True)
     elapsed = gaps.cumsum(-1) - gaps[..., :1]
-    return elapsed / torch.where(total > 0, total, torch.ones_like(total))
+    return elapsed / total.masked_fill(total <= 0, 1)

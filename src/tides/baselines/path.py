@@ -28,7 +28,7 @@ def make_path(series: Series, config: ClassificationConfig) -> Path:
     last = (series.valid.sum(-1, keepdim=True) - 1).clamp_min(0)
     count = torch.arange(elapsed.shape[1], device=elapsed.device).minimum(last).to(elapsed.dtype)
     # Without any elapsed time the steps themselves count.
-    moments = torch.where(total > 0, elapsed / torch.where(total > 0, total, 1), count / last.clamp_min(1))
+    moments = torch.where(total > 0, elapsed / total.masked_fill(total <= 0, 1), count / last.clamp_min(1))
     channels = [fill(series.values, series.observed, moments)]
     if config.mask_channels is True:
         channels.append(series.observed.to(moments.dtype).cumsum(1) / (last + 1).unsqueeze(-1))
@@ -45,14 +45,14 @@ def fill(values: Tensor, observed: Tensor, moments: Tensor) -> Tensor:
     """Values (b, l, d) with missing entries on the straight line between their channel's neighbours in time."""
     l = values.shape[1]
     index = torch.arange(l, device=values.device)[None, :, None].expand_as(values)
-    before = torch.where(observed, index, -1).cummax(1).values
-    after = torch.where(observed, index, l).flip(1).cummin(1).values.flip(1)
+    before = index.masked_fill(~observed, -1).cummax(1).values
+    after = index.masked_fill(~observed, l).flip(1).cummin(1).values.flip(1)
     seen = (before >= 0) | (after < l)
     left = torch.where(before >= 0, before, after).clamp(0, l - 1)
     right = torch.where(after < l, after, before).clamp(0, l - 1)
     wide = moments.unsqueeze(-1).expand_as(values)
     start, stop = wide.gather(1, left), wide.gather(1, right)
     span = stop - start
-    share = torch.where(span > 0, (wide - start) / torch.where(span > 0, span, torch.ones_like(span)), 0)
+    share = ((wide - start) / span.masked_fill(span <= 0, 1)).masked_fill(span <= 0, 0)
     filled = torch.lerp(values.gather(1, left), values.gather(1, right), share)
-    return torch.where(seen, filled, 0)
+    return filled.masked_fill(~seen, 0)

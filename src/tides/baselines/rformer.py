@@ -133,7 +133,8 @@ def signatures_at(points: Tensor, moments: Tensor, ends: Tensor, level: int) -> 
     index = (torch.searchsorted(moments.contiguous(), ends.contiguous(), right=True) - 1).clamp_min(0)
     following = (index + 1).clamp_max(l - 1)
     start, stop = moments.gather(1, index), moments.gather(1, following)
-    share = torch.where(stop > start, (ends - start) / torch.where(stop > start, stop - start, 1), 0)
+    flat = stop <= start
+    share = ((ends - start) / (stop - start).masked_fill(flat, 1)).masked_fill(flat, 0)
     rows = torch.arange(len(points), device=points.device).unsqueeze(-1)
     step = share.unsqueeze(-1) * (points[rows, following] - points[rows, index])
     return extend(prefix_signatures(points, level).take(index), step.double())
