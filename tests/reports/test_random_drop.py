@@ -44,6 +44,20 @@ def test_differences_are_paired_by_seed(folder: Path) -> None:
     assert "+40.0 +40.0 to +40.0" in rows[1]
 
 
+def test_baselines_join_under_their_own_names(folder: Path) -> None:
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    other = drop_record("lru-physical", 1, 0.6)
+    config = {**other.config, "train": {"epochs": 400, "weight_decay": 0.0}}
+    results = {**other.results, "published_parameters": None}
+    write(folder, replace(other, config=config, results=results, cell_id=cell_id(config)))
+    page, _ = random_drop.report(folder)
+    rows = (page.parent / "random-drop-SCP1-recommended.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[-1].startswith('lru-physical,"28,000",1,')
+
+
 def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
     from dataclasses import replace
 

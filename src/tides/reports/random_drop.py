@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,9 @@ from tides.reports.table import Table
 
 NAME = "random-drop"
 TITLE = "Random drop: another sampling density at test time"
-LABELS = {entry["model"]: entry["name"] for entry in published(NAME)["model"]}
-_ORDER = list(LABELS)
+LABELS: dict[str, str] = {entry["model"]: entry["name"] for entry in published(NAME)["model"]}
+_VARIANTS = [model for model in LABELS if model != "rformer"]
+_SHARED = ("drop", "protocol", "scaling", "first_channel")
 
 Results = dict[str, list[Record]]
 """Records of one data set by model, in the order of their seeds."""
@@ -48,11 +50,11 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
 def gather(records: Sequence[Record]) -> dict[tuple[str, str], Results]:
     """Comparisons by data set and preset; models of one comparison must share everything but their width."""
     found: dict[tuple[str, str], Results] = {}
-    for record in sorted(records, key=lambda r: (_ORDER.index(r.config["model"]), r.config["seed"])):
+    for record in sorted(records, key=lambda r: (_rank(r.config["model"]), r.config["seed"])):
         config = record.config
         results = found.setdefault((config["dataset"], config["preset"]), {})
         first = next(iter(results.values()), [record])[0].config
-        if any(config[key] != first[key] for key in ("drop", "train", "protocol", "scaling", "first_channel")):
+        if any(config[key] != first[key] for key in _SHARED) or _training(config) != _training(first):
             raise DataError(
                 f"{config['dataset']}, {config['preset']}: records with different settings of drop or training; "
                 "choose one with --where key=value"
@@ -78,12 +80,12 @@ def rate_table(results: Results, what: str) -> Table:
     for model in _models(results):
         found = results.get(model)
         if not found:
-            rows.append([LABELS[model], "", "", *["not run"] * (len(rates(results)) + 1)])
+            rows.append([label(model), "", "", *["not run"] * (len(rates(results)) + 1)])
             continue
         values = accuracy(found)
-        count = f"{found[0].results['published_parameters']:,}"
+        parameters = found[0].results["published_parameters"] or found[0].results["parameters"]
         cells = [_spread(column) for column in values.T]
-        rows.append([LABELS[model], count, str(len(found)), *cells, _spread(values.mean(axis=1))])
+        rows.append([label(model), f"{parameters:,}", str(len(found)), *cells, _spread(values.mean(axis=1))])
     columns = ["model", "parameters", "seeds", *(f"r={rate:g}" for rate in rates(results)), "mean"]
     caption = (
         f"{what}: test accuracy by share r of hidden steps, trained at r=0.5; mean ± standard deviation over seeds."
@@ -105,7 +107,7 @@ def difference_table(results: Results) -> Table:
         for column in (difference.mean(axis=1), difference[:, -1]):
             low, high = bootstrap_mean(100 * column)
             cells += [f"{100 * column.mean():+.1f}\n{low:+.1f} to {high:+.1f}", f"{wilcoxon(column, 0 * column).p:.3f}"]
-        rows.append([f"TIDES − {LABELS[model]}", str(len(seeds)), *cells])
+        rows.append([f"TIDES − {label(model)}", str(len(seeds)), *cells])
     last = rates(results)[-1]
     columns = ["difference", "seeds", "mean over r", "Wilcoxon p", f"at r={last:g}", "Wilcoxon p "]
     caption = "Points of accuracy, paired by seed (same split, same masks), with a 95 % bootstrap interval over seeds."
@@ -119,7 +121,7 @@ def seed_table(results: Results) -> Table:
         for record in found:
             cells = [f"{value:.4f}" for value in accuracy([record])[0]]
             best = f"{record.results['best_epoch']} of {record.results['epochs']}"
-            rows.append([LABELS[model], str(record.config["seed"]), *cells, best, f"{record.seconds:.1f}"])
+            rows.append([label(model), str(record.config["seed"]), *cells, best, f"{record.seconds:.1f}"])
     columns = ["model", "seed", *(f"r={rate:g}" for rate in rates(results)), "best epoch", "seconds"]
     masks = next(iter(results.values()))[0].config["drop"]["masks"]
     return Table(columns, rows, f"One row per seed; each value is the mean over {masks} fixed masks.")
@@ -136,9 +138,23 @@ def published_table() -> Table:
     return Table(columns, rows, "EigenWorms, published: test accuracy by share of hidden steps.")
 
 
+def label(model: str) -> str:
+    """How a model is called in tables."""
+    return LABELS.get(model, model)
+
+
 def _models(results: Results) -> list[str]:
-    """The six variants, run or not; RFormer is only known from the paper."""
-    return [model for model in _ORDER if model != "rformer" or model in results]
+    """The six variants, run or not, and whatever else was run."""
+    return [*_VARIANTS, *(model for model in results if model not in _VARIANTS)]
+
+
+def _rank(model: str) -> tuple[int, str]:
+    return (_VARIANTS.index(model) if model in _VARIANTS else len(_VARIANTS), model)
+
+
+def _training(config: dict[str, Any]) -> dict[str, Any]:
+    """What all models of a comparison share; weight decay belongs to the paper's block."""
+    return {name: value for name, value in config["train"].items() if name != "weight_decay"}
 
 
 def _spread(values: NDArray[np.float64]) -> str:

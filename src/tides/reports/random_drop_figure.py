@@ -21,12 +21,14 @@ _LOOKS = {
 def draw(results: Mapping[str, list[Record]], labels: Mapping[str, str], folder: Path, name: str) -> str:
     """Means with a band of one standard error over seeds."""
     with canvas(1, 1, (7.5, 4.6)) as (figure, axes):
+        others = [model for model in results if model not in _LOOKS]
         for model, records in results.items():
             tests = [record.results["test"] for record in records]
             x = np.array([entry["rate"] for entry in tests[0]])
             y = np.array([[entry["accuracy"] for entry in test] for test in tests])
-            colour, marker = _LOOKS.get(model, (COLOURS[4], "X"))
-            axes.plot(x, y.mean(axis=0), color=colour, marker=marker, ms=5, label=labels.get(model, model))
+            colour, marker = _LOOKS.get(model) or (COLOURS[others.index(model) % len(COLOURS)], "x")
+            style = {"color": colour, "marker": marker, "ms": 5, "ls": "-" if model in _LOOKS else "--"}
+            axes.plot(x, y.mean(axis=0), label=labels.get(model, model), **style)
             if len(y) > 1:
                 error = y.std(axis=0, ddof=1) / np.sqrt(len(y))
                 axes.fill_between(x, y.mean(axis=0) - error, y.mean(axis=0) + error, color=colour, alpha=0.15, lw=0)

@@ -88,33 +88,30 @@ def accuracies(results: Results) -> dict[Group, dict[str, list[float]]]:
 
 
 def accuracy_table(results: Results) -> Table:
-    """Rows: data sets. Columns: our groups, the published TIDES, the best published accuracy."""
+    """Rows: our groups, the published TIDES, the best published accuracy. Columns: data sets."""
     numbers, names = published(NAME), published(NAME)["datasets"]
-    extra = [name for sets in results.values() for name in sets if name not in names]
-    groups = list(results)
+    extra = dict.fromkeys(name for sets in results.values() for name in sets if name not in names)
+    shown = [*names, *extra]
     rows = []
-    for name in [*names, *dict.fromkeys(extra)]:
-        row = [name]
-        for group in groups:
-            found = results[group].get(name)
-            row.append(_cell(found) if found else NOT_RUN)
-        row += [_published(numbers["model"][0], name), _record(name)]
-        rows.append(row)
-    complete = [group for group in groups if all(name in results[group] for name in names)]
-    average = ["average"]
-    for group in groups:
-        if group not in complete:
-            average.append(f"{sum(name in results[group] for name in names)} of {len(names)} run")
-            continue
-        average.append(f"{np.mean([np.mean([_percent(r) for r in results[group][n]]) for n in names]):.1f}")
+    for group, sets in results.items():
+        cells = [_cell(sets[name]) if name in sets else NOT_RUN for name in shown]
+        rows.append([group.title, *cells, _average(sets)])
+    tides = numbers["model"][0]
+    rows.append(["TIDES, published", *(_published(tides, name) for name in shown), str(tides["average"])])
     best = max([*numbers["model"], *numbers["later"]], key=lambda model: model["average"])
-    rows.append([*average, f"{numbers['model'][0]['average']}", f"{best['average']}\n{best['name']}"])
-    columns = ["data set", *(group.title for group in groups), "TIDES, published", "best published"]
+    rows.append(["best published", *map(_record, shown), f"{best['average']}\n{best['name']}"])
     caption = (
         "Test accuracy in %: mean ± standard deviation over seeds; below it the number of seeds and a 95 % interval of "
         "the mean (bootstrap over seeds)."
     )
-    return Table(columns, rows, caption)
+    return Table(["model, preset, protocol", *shown, "average of six"], rows, caption)
+
+
+def _average(sets: dict[str, list[Record]]) -> str:
+    names = published(NAME)["datasets"]
+    if all(name in sets for name in names):
+        return f"{np.mean([np.mean([_percent(record) for record in sets[name]]) for name in names]):.1f}"
+    return f"{sum(name in sets for name in names)} of {len(names)} run"
 
 
 def published_table(results: Results) -> Table:
@@ -222,8 +219,8 @@ def _percent(record: Record) -> float:
     return 100.0 * float(record.results["test"]["accuracy"])
 
 
-def _group_order(group: Group) -> tuple[str, int, int]:
-    return group.model, _PROTOCOLS.index(group.protocol), _PRESETS.index(group.preset)
+def _group_order(group: Group) -> tuple[bool, str, int, int]:
+    return group.model != "tides", group.model, _PROTOCOLS.index(group.protocol), _PRESETS.index(group.preset)
 
 
 _INTRODUCTION = (
