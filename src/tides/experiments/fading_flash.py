@@ -15,6 +15,7 @@ import torch
 from tides.data import fading_flash
 from tides.errors import ConfigError
 from tides.experiments.config import build
+from tides.experiments.flash_baselines import MIXES, FlashBaseline
 from tides.experiments.flash_cores import CORES, FlashCore
 from tides.experiments.flash_custom import FlashCustom, source_hash
 from tides.experiments.flash_mamba import FlashMamba
@@ -32,7 +33,7 @@ from tides.experiments.runner import Cell, Context
 from tides.records import Record
 
 NAME = "fading-flash"
-MODELS = (*CORES, "mamba", "tides-refined")
+MODELS = (*CORES, "mamba", "tides-refined", *MIXES)
 # The gaps of the task picture: two below the training range, one inside.
 PICTURE_GAPS = (0.1, 0.3, 1.0)
 
@@ -123,13 +124,15 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     ]
 
 
-def build_model(name: str, seeds: Sequence[int]) -> "FlashCore | FlashMamba | FlashCustom":
+def build_model(name: str, seeds: Sequence[int]) -> "FlashCore | FlashMamba | FlashBaseline | FlashCustom":
     """A stack of models, one per seed; `package:function` builds somebody's own."""
     generators = [generator(seed, "start") for seed in seeds]
     if ":" in name:
         return FlashCustom(name, generators)
     if name == "mamba":
         return FlashMamba(generators)
+    if name in MIXES:
+        return FlashBaseline(name, generators)
     return FlashCore(CORES[name.removesuffix("-refined")], generators)
 
 
