@@ -164,6 +164,7 @@ def seed_table(results: Results) -> Table:
             for record in found:
                 test, outcome = record.results["test"], record.results
                 low, high = wilson(test["correct"], test["cases"])
+                chosen = outcome["validation"]["accuracy"]
                 rows.append(
                     [
                         name,
@@ -172,7 +173,7 @@ def seed_table(results: Results) -> Table:
                         f"{_percent(record):.2f}",
                         f"{test['correct']} of {test['cases']}",
                         f"{100 * low:.1f}–{100 * high:.1f}",
-                        f"{100 * outcome['validation']['accuracy']:.2f}",
+                        "–" if chosen is None else f"{100 * chosen:.2f}",
                         f"{outcome['best_epoch']} of {outcome['epochs']}\n{outcome['stopped']}",
                         f"{outcome['parameters']:,}",
                         f"{record.seconds:.1f}",

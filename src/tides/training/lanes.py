@@ -23,8 +23,8 @@ from tides.training.order import epoch_batches
 from tides.training.state import Row, RunState
 from tides.training.tracks import make_track
 
-# Series of an evaluation batch.
-_CHUNK = 128
+# Steps of an evaluation batch, over all of its series.
+_STEPS_AT_ONCE = 1 << 19
 _MONITORS = ("loss", "accuracy")
 
 View = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -106,9 +106,10 @@ def class_logits(model: nn.Module, series: ResidentSeries) -> Tensor:
     """Logits (n, k) in evaluation mode, in the order of the series."""
     training = model.training
     model.eval()
+    rows = max(1, _STEPS_AT_ONCE // series.values.shape[1])
     parts = [
-        _logits(model, series.values[begin : begin + _CHUNK], series.times[begin : begin + _CHUNK])
-        for begin in range(0, len(series.labels), _CHUNK)
+        _logits(model, series.values[begin : begin + rows], series.times[begin : begin + rows])
+        for begin in range(0, len(series.labels), rows)
     ]
     model.train(training)
     return torch.cat(parts)
