@@ -39,6 +39,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
     """Constructors only store arguments; everything learnt ends with an underscore."""
 
     _label_kind: ClassVar[LabelKind] = "auto"
+    _calibration: ClassVar[str] = "all"
+    """What `fit` reads from the training data into the network; "none" where `_network` does so itself."""
     model_: nn.Module
     schema_: Schema
     task_: Task

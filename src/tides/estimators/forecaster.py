@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ class TIDESForecaster(TIDESEstimator):
     Learnt: `model_` (a `tides.Forecaster`), `horizon_` (in the data's unit), `schema_`, `history_`, `best_epoch_`.
     """
 
+    _calibration: ClassVar[str] = "none"
     task_: Forecasting
     model_: Forecaster
 
@@ -128,6 +129,8 @@ class TIDESForecaster(TIDESEstimator):
         """Train on X; `y` is ignored."""
         data = self._read(X, times, labels="ignored", fitted=False)
         self._check_count(data, None)
+        if int(data.lengths.max()) == 1:
+            raise DataError("X: found 1 feature(s), that is one step in every series; a forecast needs two or more")
         if self.horizon is None:
             raise DataError("horizon: state how far ahead to forecast, in the data's unit or such as '24h'")
         self.horizon_ = time_span(self.horizon, data.unit, "horizon")
@@ -219,7 +222,14 @@ class TIDESForecaster(TIDESEstimator):
         if self.smoothing:
             config = config.replace(bidirectional=True)
         readout = config.hold == "following" and not config.bidirectional
-        return Forecaster(config, 2 * c if self.gaussian else c, "readout" if readout else "steps")
+        network = Forecaster(config, 2 * c if self.gaussian else c, "readout" if readout else "steps")
+        # From whole series: random windows would give other scales every time, and perhaps no gap at all.
+        shift, scale = torch.from_numpy(self._scales.mean), torch.from_numpy(self._scales.std)
+        gaps = torch.from_numpy(np.concatenate([np.diff(data.times(i)) for i in range(len(data))]))
+        rest = c if self.gaussian else 0
+        output_shift = torch.cat([shift[:c], torch.zeros(rest, dtype=torch.float64)])
+        output_scale = torch.cat([scale[:c], torch.ones(rest, dtype=torch.float64)])
+        return network.calibrate(gaps, shift, scale, output_shift, output_scale)
 
     def _task(self, train: IrregularDataset) -> Forecasting:
         return Forecasting(tuple(self._scales.std[: len(self.schema_.channels)].tolist()), self.gaussian)

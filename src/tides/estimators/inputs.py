@@ -56,13 +56,18 @@ def is_table(X: Any) -> bool:
 
 def is_matrix(X: Any) -> bool:
     """Two axes of plain numbers: one series of one channel in each row."""
-    if isinstance(X, (IrregularDataset, Mapping)):
+    if isinstance(X, IrregularDataset) or _is_dictionary(X):
         return False
     if isinstance(X, (list, tuple)):
         rows = [np.ndim(row) == 1 and not isinstance(row, IrregularSeries) for row in X[:1]]
         return bool(rows) and rows[0] and len({len(row) if np.ndim(row) else -1 for row in X}) == 1
     # Sparse matrices, frames and whatever else is not a plain array: scikit-learn's checks know what to say.
     return getattr(X, "ndim", 2) != 3
+
+
+def _is_dictionary(X: Any) -> bool:
+    """A PyPOTS dictionary; some sparse matrices are mappings too."""
+    return isinstance(X, Mapping) and not hasattr(X, "shape")
 
 
 def read_series(
@@ -94,7 +99,7 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     unit, origin = columns.unit, None if schema is None else schema.origin
     if times is not None and len(times):
         times, unit, origin = _numbers(times, unit, origin)
-    data = from_arrays({"X": X["X"]} if isinstance(X, Mapping) else X, times, layout=columns.layout, unit=unit)
+    data = from_arrays({"X": X["X"]} if _is_dictionary(X) else X, times, layout=columns.layout, unit=unit)
     if schema is None:
         return IrregularDataset(list(data), schema=replace(data.schema, origin=origin))
     if len(data.channels) != len(schema.channels):

@@ -75,6 +75,7 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
         "clip_norm": 1.0,
         "patience": estimator.patience if validated else None,
         "seed": seed,
+        "calibrate": estimator._calibration,
         **(estimator.training or {}),
     }
     return TrainConfig.from_dict(fields)
