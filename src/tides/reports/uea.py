@@ -186,7 +186,7 @@ def seed_table(results: Results) -> Table:
 def _cell(found: list[Record]) -> str:
     values = [_percent(record) for record in found]
     low, high = bootstrap_mean(values)
-    note = f"{len(values)} seeds" + (f", {low:.1f}–{high:.1f}" if len(values) > 1 else "")
+    note = f"{len(values)} seeds, {low:.1f}–{high:.1f}" if len(values) > 1 else "1 seed"
     if any(record.results["missing"] for record in found):
         note += ", incomplete data"
     return f"{spread(values, 1)}\n{note}"
