@@ -22,7 +22,7 @@ def batch(seeds: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_size_shape_and_seeds(name: str) -> None:
-    assert name in experiment.MODELS
+    assert name in experiment.BASELINES
     both, second = model(name), model(name, (1,))
     assert 134 <= both.parameter_count() <= 150
     x, gaps = batch()
