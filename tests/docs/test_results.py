@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT
+from tests.reports.synthetic import FIGURES
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, MARKDOWN
 
 PAGES = sorted(page for page in (ROOT / "docs" / "reproduce").glob("*.md") if BEGIN in page.read_text(encoding="utf-8"))
 SOURCES = {"efficiency": ROOT / "benchmarks" / "results" / "cuda-h200.json"}
-FIGURES = ("uea_figure", "physiome_figure", "random_drop_figure", "speed_figure")
 
 
 def test_pages_with_results_were_found() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 
 from tides.records import Record, cell_id, write_record
 
+FIGURES = ("uea_figure", "physiome_figure", "random_drop_figure", "speed_figure")
+"""Modules of `tides.reports` whose `draw` takes longer than all the rest of a report."""
 ENVIRONMENT = {"python": "3.11.7", "tides-ssm": "0.1.0", "torch": "2.13.0", "numpy": "2.0", "cpus": "2"}
 
 
@@ -89,3 +91,19 @@ def physiome_record(
     ]
     results = {"folds": folds, "parameters": 20_000, "published_parameters": 21_000, "device": "NVIDIA H200"}
     return record("physiome", config, results, **more)
+
+
+def speed_record(backend: str, length: int, seconds: float, memory: float, **more: Any) -> Record:
+    config = {
+        "workload": "paper-100k",
+        "backend": backend,
+        "length": length,
+        "batch": 8,
+        "device": "cuda",
+        "threads": 1,
+        "hardware": {"gpu": "NVIDIA H200", "cpu": "any"},
+    }
+    step = {"median": seconds, "mean": seconds, "std": seconds / 10, "repeats": 20}
+    graph = {"status": "ok", "step": {"median": seconds / 10, "mean": seconds / 10}} if backend == "triton" else None
+    results = {"status": "ok", "step": step, "memory": {"peak": memory}, "graph": graph}
+    return record("efficiency", config, results, **more)

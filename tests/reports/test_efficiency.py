@@ -2,34 +2,20 @@
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.reports.synthetic import record, write
+from tests.reports.synthetic import speed_record, write
 from tides.errors import DataError
-from tides.records import Record
 from tides.reports import efficiency
 
 
-def cell(backend: str, length: int, seconds: float, memory: float, **more: Any) -> Record:
-    config = {
-        "workload": "paper-100k",
-        "backend": backend,
-        "length": length,
-        "batch": 8,
-        "device": "cuda",
-        "threads": 1,
-        "hardware": {"gpu": "NVIDIA H200", "cpu": "any"},
-    }
-    step = {"median": seconds, "mean": seconds, "std": seconds / 10, "repeats": 20}
-    graph = {"status": "ok", "step": {"median": seconds / 10, "mean": seconds / 10}} if backend == "triton" else None
-    results = {"status": "ok", "step": step, "memory": {"peak": memory}, "graph": graph}
-    return record("efficiency", config, results, **more)
-
-
 def test_table_marks_what_would_not_fit_and_what_was_not_run(tmp_path: Path) -> None:
-    records = [cell("triton", 1000, 0.03, 57e6), cell("triton", 10_000, 0.04, 445e6), cell("naive", 10_000, 0.5, 30e9)]
+    records = [
+        speed_record("triton", 1000, 0.03, 57e6),
+        speed_record("triton", 10_000, 0.04, 445e6),
+        speed_record("naive", 10_000, 0.5, 30e9),
+    ]
     page, summary = efficiency.report(write(tmp_path, *records))
     with (page.parent / "efficiency.csv").open(encoding="utf-8") as file:
         rows = list(csv.reader(file))
@@ -43,7 +29,7 @@ def test_table_marks_what_would_not_fit_and_what_was_not_run(tmp_path: Path) -> 
 
 
 def test_records_of_other_workloads_are_no_table(tmp_path: Path) -> None:
-    other = cell("triton", 1000, 0.1, 1e6)
+    other = speed_record("triton", 1000, 0.1, 1e6)
     other.config["workload"] = "wide"
     from dataclasses import replace
 

@@ -3,11 +3,12 @@
 import re
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.reports.synthetic import drop_record, uea_record, write
+from tests.reports.synthetic import FIGURES, drop_record, physiome_record, speed_record, uea_record, write
 from tides.errors import DataError
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, insert
@@ -20,21 +21,31 @@ CHROMIUM = next(
 
 def results(root: Path) -> Path:
     write(root / "uea", *(uea_record("SCP1", seed, 70 + seed) for seed in (1, 2)))
+    write(root / "physiome", physiome_record("REE01", [0.02, 0.03]))
+    write(root / "efficiency", speed_record("triton", 1000, 0.03, 57e6))
     write(root / "random-drop", *(drop_record(model, seed, 0.7) for model in ("tides", "s5") for seed in (1, 2)))
     return root
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    for figure in FIGURES:
+        monkeypatch.setattr(f"tides.reports.{figure}.draw", lambda *_: "data:image/png;base64,")
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_the_index_links_what_was_run_and_names_what_was_not(tmp_path: Path) -> None:
     index, summary = report_all(results(tmp_path))
     text = index.read_text(encoding="utf-8")
     assert index == tmp_path / "index.html"
-    for place in ("uea/report/index.html", "random-drop/report/index.html"):
+    for place in ("uea/report/index.html", "efficiency/report/index.html"):
         assert f'href="{place}"' in text
         assert (tmp_path / place).is_file()
-    assert text.count("<em>not run</em>") == len(REPORTS) - 2
+    assert text.count("<em>not run</em>") == len(REPORTS) - 4
     assert re.search(r"fading-flash\s+not run", summary)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_pages_may_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
     index, _ = report_all(results(tmp_path / "records"), tmp_path / "pages")
     assert index == tmp_path / "pages" / "index.html"
@@ -47,32 +58,53 @@ def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:
         report_all(tmp_path)
 
 
+slow = pytest.mark.slow
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_pages_in_a_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "tables", "figures"),
+    [
+        ("uea", 3, 1),
+        pytest.param("random-drop", 4, 1, marks=slow),
+        pytest.param("physiome", 4, 1, marks=slow),
+        pytest.param("efficiency", 2, 1, marks=slow),
+    ],
+)
+def test_pages_in_a_browser(name: str, tables: int, figures: int, tmp_path: Path) -> None:
     """Tables and figures are really there: the browser's own document, after loading, has them with a size."""
-    report_all(results(tmp_path))
-    for name, tables, figures in (("uea", 3, 1), ("random-drop", 4, 1)):
-        page = tmp_path / name / "report" / "index.html"
-        probe = page.with_name("probe.html")
-        script = (
-            "<script>addEventListener('load',()=>{const images=[...document.images];"
-            "document.body.dataset.seen=[document.querySelectorAll('table tbody tr').length>0,"
-            "document.querySelectorAll('table').length,images.filter(i=>i.complete&&i.naturalWidth>200).length,"
-            "document.documentElement.scrollWidth<=innerWidth].join(' ')})</script></body>"
-        )
-        probe.write_text(page.read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
-        assert CHROMIUM is not None
-        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-        # A phone's width: wide tables and figures must scroll inside themselves, not push the page.
-        command += ["--window-size=390,844", "--virtual-time-budget=2000", "--dump-dom", probe.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        seen = re.search(r'data-seen="([^"]*)"', done.stdout)
-        assert seen is not None, done.stderr
-        rows, found_tables, found_figures, fits = seen[1].split()
-        assert rows == "true"
-        assert int(found_tables) >= tables
-        assert int(found_figures) == figures
-        assert fits == "true", name
+    page, _ = import_module(REPORTS[name]).report(results(tmp_path) / name)
+    probe = page.with_name("probe.html")
+    script = (
+        "<script>addEventListener('load',()=>{const images=[...document.images];"
+        "document.body.dataset.seen=[document.querySelectorAll('table tbody tr').length>0,"
+        "document.querySelectorAll('table').length,images.filter(i=>i.complete&&i.naturalWidth>200).length,"
+        "document.documentElement.scrollWidth<=innerWidth].join(' ')})</script></body>"
+    )
+    probe.write_text(page.read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    # A phone's width: wide tables and figures must scroll inside themselves, not push the page.
+    command += ["--window-size=390,844", "--virtual-time-budget=2000", "--dump-dom", probe.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    seen = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert seen is not None, done.stderr
+    rows, found_tables, found_figures, fits = seen[1].split()
+    assert (rows, fits) == ("true", "true")
+    assert int(found_tables) >= tables
+    assert int(found_figures) == figures
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_page_can_be_printed(tmp_path: Path) -> None:
+    page, _ = import_module(REPORTS["uea"]).report(results(tmp_path) / "uea")
+    paper = tmp_path / "page.pdf"
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--print-to-pdf={paper}", "--virtual-time-budget=2000", page.as_uri()]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    assert paper.read_bytes().startswith(b"%PDF")
 
 
 def test_tables_go_between_the_marks_of_a_page(tmp_path: Path) -> None:
