@@ -12,7 +12,7 @@ from tides.reports import uea_figure
 from tides.reports.document import Document
 from tides.reports.published import published
 from tides.reports.selection import load_records
-from tides.reports.statistics import bootstrap_mean, ranks, spread, wilcoxon, wilson
+from tides.reports.statistics import bootstrap_mean, ranks, spread, wilcoxon, wilson, wins
 from tides.reports.table import Table
 
 NAME = "uea"
@@ -124,6 +124,7 @@ def published_table(results: Results) -> Table:
             entries.append((f"{group.title} (ours)", [np.mean([_percent(r) for r in sets[n]]) for n in names], "ours"))
     values = np.array([entry[1] for entry in entries], float)
     mean_rank = ranks(values.T, higher=True).mean(axis=0)
+    first = wins(values.T, higher=True)[1]
     in_paper = [i for i, entry in enumerate(entries) if entry[2] == "paper's table"]
     paper_rank = dict(zip(in_paper, ranks(values[in_paper].T, higher=True).mean(axis=0), strict=True))
     rows = []
@@ -131,8 +132,8 @@ def published_table(results: Results) -> Table:
         title, means, origin = entries[i]
         cells = ["–" if np.isnan(mean) else f"{mean:.1f}" for mean in means]
         within = f"{paper_rank[i]:.2f}" if i in paper_rank else "–"
-        rows.append([title, *cells, f"{np.nanmean(means):.1f}", f"{mean_rank[i]:.2f}", within, origin])
-    columns = ["model", *names, "average", "mean rank", "rank in the paper's table", "origin"]
+        rows.append([title, *cells, f"{np.nanmean(means):.1f}", f"{mean_rank[i]:.2f}", str(first[i]), within, origin])
+    columns = ["model", *names, "average", "mean rank", "wins", "rank in the paper's table", "origin"]
     caption = "Published accuracies in %, ordered by mean rank over the six data sets (ties averaged, missing last)."
     return Table(columns, rows, caption)
 
