@@ -37,7 +37,7 @@ class Clock:
     rate: Tensor
     """Decay per unit of time."""
     frequency: Tensor
-    """Turns per unit of time."""
+    """Turns per unit of time; the sign says in which direction."""
     contribution: Tensor
     times: Tensor
     valid: Tensor
@@ -104,15 +104,34 @@ def layer_clock(
     else:
         scale = torch.exp(weights.step)
     per_time = scale / time_scale
-    modes = trace.s.shape[-1]
-    heard = []
-    for mode in range(modes):
-        alone = torch.zeros_like(trace.s)
-        alone[..., mode] = trace.s[..., mode]
-        heard.append(tf.mix_out(alone, u, weights.readout, spec.eps).square().mean(-1).sqrt())
-    contribution = torch.stack(heard, dim=-1)
+    contribution = _voices(ssm, trace.s, u).square().mean(-1).sqrt()
     if spec.bidirectional:
         # Both directions of time decay with the same eigenvalues.
         contribution = torch.hypot(*contribution.chunk(2, dim=-1))
     lam = trace.lam
-    return LayerClock(-lam.real * per_time, lam.imag.abs() * per_time / (2 * math.pi), contribution)
+    return LayerClock(-lam.real * per_time, lam.imag * per_time / (2 * math.pi), contribution)
+
+
+@torch.no_grad()
+def response_rate(
+    ssm: SSM, u: Tensor, changed: Tensor, gaps: Tensor, readout: Tensor, time_scale: float = 1.0
+) -> Tensor:
+    """(b, l): how fast the difference between inputs `u` and `changed` (b, l, h) fades in readout·y, per unit of time.
+
+    The difference is a sum Σ_p Re(c_p e^{λ_p t}) over the modes, so that it fades at −Re Σ c_p λ_p / Re Σ c_p. It is
+    meaningful where both inputs are the same again and the layer's B, C and λ with them.
+    """
+    (_, ours), (_, theirs) = (ssm.trace(x, gaps) for x in (u, changed))
+    difference = theirs.s - ours.s
+    real, imaginary = (_voices(ssm, s, u) @ readout for s in (difference, -1j * difference))
+    found = layer_clock(ssm, u, gaps, time_scale=time_scale)
+    turned = 2 * math.pi * found.frequency
+    return (real * found.rate + imaginary * turned).sum(-1) / real.sum(-1)
+
+
+def _voices(ssm: SSM, s: Tensor, u: Tensor) -> Tensor:
+    """Re(C_k[:, p] s_p) of every mode by itself: (b, l, p, h)."""
+    mix, eps = ssm.weights().readout, ssm.spec.eps
+    alone = torch.diag_embed(s).transpose(0, 2).transpose(1, 2)  # (p, b, l, p)
+    voices = torch.stack([tf.mix_out(one, u, mix, eps) for one in alone], dim=-2)
+    return 2 * voices if ssm.spec.conjugate else voices

@@ -1,0 +1,100 @@
+"""The suggestion is the best candidate of a model whose uncertainty is known, and cost moves it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.explain.models import batch, forecaster
+from tides.errors import ConfigError, DataError
+from tides.explain import suggest_next_time, with_observation
+from tides.explain.asking import only_series
+from tides.training import Forecasting
+
+GAUSSIAN = Forecasting(gaussian=True)
+
+
+class Nearest(nn.Module):
+    """Knows a time as well as the nearest observation is close: spread = distance, in both channels."""
+
+    def forward(self, values: Tensor, times: Tensor, observed: Tensor, query_times: Tensor, **_: Any) -> Tensor:
+        distance = (query_times.unsqueeze(2) - times.unsqueeze(1)).abs().amin(-1)
+        raw = torch.log(torch.expm1(distance + 1e-3))
+        zero = torch.zeros_like(raw)
+        return torch.stack([zero, zero, raw, raw], dim=-1)
+
+
+def question(*asked: float) -> Any:
+    one = only_series(batch(queries=1), 0)
+    return replace(one, query_times=torch.tensor([asked]).double(), query_valid=None)
+
+
+def test_the_time_that_is_asked_about_is_the_time_to_look() -> None:
+    given = question(40.0)
+    found = suggest_next_time(Nearest().eval(), given, [20.0, 33.0, 40.0, 47.0], task=GAUSSIAN)
+    assert found.time == 40.0
+    distance = 40.0 - float(given.times[0, -1])
+    assert found.before == pytest.approx((distance + 2e-3) ** 2, rel=1e-6)
+    assert float(found.after[1]) == pytest.approx((7 + 2e-3) ** 2, rel=1e-6)
+
+
+def test_cost_is_what_a_reduction_is_divided_by() -> None:
+    given = question(40.0)
+    candidates = [33.0, 40.0]
+    free = suggest_next_time(Nearest().eval(), given, candidates, task=GAUSSIAN)
+    dear = suggest_next_time(Nearest().eval(), given, candidates, task=GAUSSIAN, cost=lambda t: (t - 32) ** 2)
+    assert (free.time, dear.time) == (40.0, 33.0)
+    torch.testing.assert_close(dear.gain, free.gain / torch.tensor([1.0, 64.0]).double())
+    assert suggest_next_time(Nearest().eval(), given, candidates, task=GAUSSIAN, cost=torch.tensor([1, 9])).time == 33.0
+
+
+def test_an_ensemble_looks_where_its_members_disagree() -> None:
+    """Two members that differ by t far from observations and agree at them."""
+
+    class Member(nn.Module):
+        def __init__(self, sign: float) -> None:
+            super().__init__()
+            self.sign = sign
+
+        def forward(self, values: Tensor, times: Tensor, observed: Tensor, query_times: Tensor, **_: Any) -> Tensor:
+            distance = (query_times.unsqueeze(2) - times.unsqueeze(1)).abs().amin(-1)
+            return (self.sign * distance).unsqueeze(-1).expand(-1, -1, 2)
+
+    members = [Member(1.0).eval(), Member(-1.0).eval()]
+    found = suggest_next_time(members, question(40.0), [20.0, 38.0, 55.0])
+    assert found.time == 38.0
+    assert float(found.after[1]) == pytest.approx(4.0)
+
+
+def test_real_forecasters_answer_and_repeat_themselves() -> None:
+    model, given = forecaster(channels=4), batch(queries=2)
+    again = [suggest_next_time(model, given, [9.0, 12.0, 30.0], task=GAUSSIAN, series=1) for _ in range(2)]
+    assert torch.equal(again[0].gain, again[1].gain)
+    assert again[0].time in (9.0, 12.0, 30.0)
+
+
+def test_an_observation_is_put_in_its_place() -> None:
+    one = only_series(batch(), 0)
+    middle = float(one.times[0, 2:4].mean())
+    more = with_observation(one, torch.tensor([middle]), torch.tensor([[7.0, 8.0]]).double())
+    assert more.times.shape == (1, 7)
+    torch.testing.assert_close(more.values[0, 3], torch.tensor([7.0, 8.0]).double())
+    torch.testing.assert_close(more.times[0], one.times[0].new_tensor([*one.times[0, :3], middle, *one.times[0, 3:]]))
+    torch.testing.assert_close(more.gaps.cumsum(1), more.times - 5)
+    assert bool(more.observed[0, 3].all())
+
+
+def test_what_has_no_answer_is_refused() -> None:
+    given = question(40.0)
+    with pytest.raises(ConfigError, match="no uncertainty"):
+        suggest_next_time(forecaster(), given, [1.0])
+    with pytest.raises(DataError, match="question"):
+        suggest_next_time(Nearest().eval(), batch(), [1.0], task=GAUSSIAN)
+    with pytest.raises(DataError, match="candidates"):
+        suggest_next_time(Nearest().eval(), given, [], task=GAUSSIAN)
+    with pytest.raises(DataError, match="cost"):
+        suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.tensor([1.0, 0.0]))
+    with pytest.raises(ConfigError, match="imagined"):
+        suggest_next_time(forecaster(channels=2), given, [20.0], task=GAUSSIAN)
