@@ -17,13 +17,24 @@ from tides.errors import (
 )
 
 if TYPE_CHECKING:
-    from tides import artefacts, data, estimators, explain, functional, kernels, nn, streaming, training
+    from tides import artefacts, baselines, data, estimators, explain, functional, kernels, nn, streaming, training
     from tides.artefacts import load, save
     from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 
 __version__ = "0.1.0"
 
-_ROOMS = ("artefacts", "data", "estimators", "explain", "functional", "kernels", "nn", "streaming", "training")
+_ROOMS = (
+    "artefacts",
+    "baselines",
+    "data",
+    "estimators",
+    "explain",
+    "functional",
+    "kernels",
+    "nn",
+    "streaming",
+    "training",
+)
 _HOME = {
     "Backbone": "nn",
     "Forecaster": "nn",
@@ -48,6 +59,7 @@ __all__ = [
     "TIDESConfig",
     "TidesError",
     "artefacts",
+    "baselines",
     "data",
     "estimators",
     "explain",
