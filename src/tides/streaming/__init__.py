@@ -10,9 +10,25 @@ from tides.streaming.policy import Answers, StreamPolicy
 from tides.streaming.session import StreamSession
 
 if TYPE_CHECKING:
-    from tides.streaming.export import export_c, export_onnx, export_program, quantised
+    from tides.streaming.export import (
+        export_c,
+        export_onnx,
+        export_program,
+        from_pretrained,
+        push_to_hub,
+        quantised,
+        save_pretrained,
+    )
 
-_EXPORTS = ("export_c", "export_onnx", "export_program", "quantised")
+_EXPORTS = (
+    "export_c",
+    "export_onnx",
+    "export_program",
+    "from_pretrained",
+    "push_to_hub",
+    "quantised",
+    "save_pretrained",
+)
 
 __all__ = [
     "Answers",
@@ -22,7 +38,10 @@ __all__ = [
     "export_c",
     "export_onnx",
     "export_program",
+    "from_pretrained",
+    "push_to_hub",
     "quantised",
+    "save_pretrained",
 ]
 
 
