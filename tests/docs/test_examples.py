@@ -4,6 +4,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -33,3 +35,31 @@ def test_stream_and_peek() -> None:
     differences = load("stream_and_peek").main(steps=5)
     assert len(differences) == 3
     assert max(differences.values()) < 1e-5
+
+
+def test_ward_monitor() -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("pandas")
+    assert load("ward_monitor").main(epochs=6) > 0.85
+
+
+def test_forecast_any_time() -> None:
+    pytest.importorskip("sklearn")
+    found = load("forecast_any_time").main(epochs=8)
+    assert found["ratio"] < 0.8
+    assert found["coverage"] > 0.75
+    assert found["difference"] < 1e-9
+
+
+def test_arc_length() -> None:
+    found = load("arc_length").main(epochs=7)
+    assert found["arc length, hurried"] > 0.85
+    assert found["time, hurried"] < 0.7
+    assert found["time, unhurried"] > 0.85
+
+
+def test_follow_streams() -> None:
+    found = load("follow_streams").main(epochs=3)
+    assert found["accuracy"] > 0.8
+    assert found["difference"] < 1e-5
+    assert found["observations"] > 4000

@@ -1,10 +1,9 @@
 """`DurableSession`: a session that a killed process leaves without losing an observation or counting one twice."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +117,7 @@ class DurableSession:
 
     def _release(self) -> None:
         self._journal.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -133,16 +132,16 @@ class DurableSession:
             self._release()
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path) -> BinaryIO:
     """A lock that ends with the process, however it ends; where the system has none, nothing is locked."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    file = path.open("ab")
     try:
         import fcntl
     except ImportError:
-        return handle
+        return file
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(handle)
+        file.close()
         raise DataError(f"{path.parent}: another process follows streams with this folder") from None
-    return handle
+    return file

@@ -18,14 +18,14 @@ class Journal:
     def __init__(self, path: Path, *, sync: bool = False) -> None:
         self.path, self.sync = path, sync
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = path.open("ab", buffering=0)
 
     def read(self) -> tuple[list[tuple[int, dict[str, Any]]], int]:
         """All events with their numbers, and up to which number they were answered."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
-            os.ftruncate(self._file, len(whole))
+            self._file.truncate(len(whole))
         events: list[tuple[int, dict[str, Any]]] = []
         answered = 0
         for position, line in enumerate(whole.splitlines(), start=1):
@@ -49,14 +49,14 @@ class Journal:
 
     def clear(self) -> None:
         """Everything in it is part of a snapshot."""
-        os.ftruncate(self._file, 0)
+        self._file.truncate(0)
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()
 
     def _write(self, text: str) -> None:
         rest = memoryview(text.encode())
         while rest:
-            rest = rest[os.write(self._file, rest) :]
+            rest = rest[self._file.write(rest) :]
         if self.sync:
-            os.fsync(self._file)
+            os.fsync(self._file.fileno())
