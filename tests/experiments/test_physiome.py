@@ -7,7 +7,7 @@ import torch
 
 from tides.data import physiome as data
 from tides.errors import ConfigError
-from tides.experiments import config, physiome, physiome_folds, runner
+from tides.experiments import config, physiome, physiome_folds, physiome_training, runner
 from tides.nn import Forecaster, TIDESConfig
 from tides.records import read_records
 
@@ -85,15 +85,15 @@ def test_folds_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = physiome_folds.load("DUP01", 2, parity=True, instances=0)
     assert [len(part) for part in parts[0]] == [1400, 400, 200]
     assert not torch.equal(parts[0].test.values[:5, :5], parts[1].test.values[:5, :5])
-    errors = physiome.trivial_errors(parts[0].test)
+    errors = physiome_training.trivial_errors(parts[0].test)
     # Standardised channels: zero is off by their variance.
     assert errors["zero"] == pytest.approx(1.0, abs=0.1)
     (cell,) = resolved("paper", "datasets=['DUP01']")
-    model = physiome.build_model(cell.config, 0, parts[0].train)
+    model = physiome_training.build_model(cell.config, 0, parts[0].train)
     assert isinstance(model, Forecaster)
     assert float(model.backbone.calibration.time_scale) == 1.0
     (own,) = resolved("recommended", "datasets=['DUP01']")
-    scale = physiome.build_model(own.config, 0, parts[0].train).backbone.calibration.time_scale
+    scale = physiome_training.build_model(own.config, 0, parts[0].train).backbone.calibration.time_scale
     assert float(scale) == pytest.approx(
         parts[0].train.times.diff(dim=1).masked_select(parts[0].train.valid[:, 1:]).median()
     )
