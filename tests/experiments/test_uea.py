@@ -11,7 +11,7 @@ from tides.errors import ConfigError
 from tides.experiments import config, uea, uea_series
 from tides.experiments.runner import Cell, run_cells
 from tides.records import read_records
-from tides.training import lanes
+from tides.training import FitResult, lanes
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -76,12 +76,12 @@ def test_training_never_sees_test_cases(monkeypatch: pytest.MonkeyPatch) -> None
     cell = cells("train.epochs=1")[0]
     seen: list[set[int]] = []
 
-    def spy(members: list[lanes.Member], *arguments: object, **more: object) -> tuple[list[lanes.Finish], float]:
+    def spy(members: list[lanes.Member], *arguments: object, **more: object) -> list[FitResult]:
         rows = uea_series.split_rows(uea_series.load("embedded"), "walker", 2345, "cpu")
         assert torch.equal(members[0].train, rows.train)
         assert torch.equal(members[0].validation.values, members[0].data.values[rows.validation])
         seen.append({*rows.train.tolist(), *rows.validation.tolist()} & set(rows.test.tolist()))
-        return [lanes.Finish("epochs", 1, 1, {"val_loss": 1.0})], 0.0
+        return [FitResult("epochs", 1, 1, 1, {"val_loss": 1.0}, [], 0.0, None)]
 
     monkeypatch.setattr(uea, "fit_side_by_side", spy)
     uea.run(cell, uea.Context())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tides.data import IrregularDataset
 from tides.errors import ConfigError
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training import Classification, TrainConfig, fit
-from tides.training.lanes import Finish, Member, ResidentSeries, class_logits, fit_side_by_side
+from tides.training.lanes import Member, ResidentSeries, class_logits, fit_side_by_side
 
 LENGTH = 12
 SETTINGS = TrainConfig(
@@ -54,7 +55,7 @@ def test_each_model_ends_where_fit_leaves_it(monitor: str) -> None:
     dataset, resident = problem()
     settings = SETTINGS.replace(monitor=monitor)
     members = [member(seed, resident) for seed in (3, 5)]
-    finishes, _ = fit_side_by_side(members, settings)
+    finishes = fit_side_by_side(members, settings)
     for one, finish in zip(members, finishes, strict=True):
         alone = model(one.seed)
         parts = (dataset[:12], dataset[12:])
@@ -95,7 +96,7 @@ def test_a_view_changes_the_training_series_only() -> None:
 
     seen = member(0, resident, shorten)
     whole = member(0, resident)
-    finishes, _ = fit_side_by_side([seen, whole], SETTINGS.replace(epochs=2, patience=None))
+    finishes = fit_side_by_side([seen, whole], SETTINGS.replace(epochs=2, patience=None))
     assert lengths == [LENGTH] * 6
     assert finishes[0].best != finishes[1].best
     assert class_logits(seen.model, seen.validation).shape == (6, 2)
@@ -115,10 +116,40 @@ def test_a_model_that_diverges_keeps_its_best_weights_and_stops_no_other() -> No
         return values, times
 
     bad = replace(bad, view=poison)
-    finishes, _ = fit_side_by_side([bad, good], SETTINGS.replace(epochs=4, patience=None))
-    assert finishes[0] == Finish("diverged", 1, 1, finishes[0].best)
+    finishes = fit_side_by_side([bad, good], SETTINGS.replace(epochs=4, patience=None))
+    assert (finishes[0].stopped, finishes[0].epochs, finishes[0].best_epoch) == ("diverged", 1, 1)
     assert (finishes[1].stopped, finishes[1].epochs) == ("epochs", 4)
     assert torch.isfinite(weights(bad.model)).all()  # type: ignore[arg-type]
+
+
+class Stop(Exception):
+    """In the place of a killed process."""
+
+
+def test_an_interrupted_call_continues_and_ends_the_same(tmp_path: Path) -> None:
+    _, resident = problem()
+    settings = SETTINGS.replace(checkpoint_seconds=0.0, patience=3)
+    whole = [member(seed, resident) for seed in (1, 2)]
+    wanted = fit_side_by_side(whole, settings)
+    epochs = 0
+
+    def stop(fraction: float) -> None:
+        nonlocal epochs
+        epochs += 1
+        if epochs == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit_side_by_side([member(seed, resident) for seed in (1, 2)], settings, folder=tmp_path, progress=stop)
+    again = [member(seed, resident) for seed in (1, 2)]
+    found = fit_side_by_side(again, settings, folder=tmp_path)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.history == other.history
+        assert (one.stopped, one.best_epoch) == (other.stopped, other.best_epoch)
+    for one, other in zip(again, whole, strict=True):
+        assert torch.equal(weights(one.model), weights(other.model))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="lr"):
+        fit_side_by_side([member(1, resident)], settings.replace(lr=1.0), folder=tmp_path)
 
 
 def test_settings_that_lanes_do_not_know_are_refused() -> None:
@@ -140,8 +171,8 @@ def test_captured_steps_end_where_eager_ones_do() -> None:
         return Member(found, data, rows[:12], data.rows(rows[12:]), seed)
 
     settings = SETTINGS.replace(patience=None)
-    wanted, _ = fit_side_by_side([prepared(seed, resident) for seed in range(3)], settings)
-    found, _ = fit_side_by_side([prepared(seed, on_gpu) for seed in range(3)], settings)
+    wanted = fit_side_by_side([prepared(seed, resident) for seed in range(3)], settings)
+    found = fit_side_by_side([prepared(seed, on_gpu) for seed in range(3)], settings)
     for one, other in zip(found, wanted, strict=True):
         assert one.best_epoch == other.best_epoch
         assert one.best["val_loss"] == pytest.approx(other.best["val_loss"], rel=1e-3)

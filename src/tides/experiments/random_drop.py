@@ -170,7 +170,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         members.append(Member(model, data, rows.train, validation, seed, training_view(drop, data, seed)))
         tests.append(rows.test)
     training = TrainConfig(**asdict(settings), schedule="constant")
-    finishes, _ = fit_side_by_side(members, training, progress=context.progress)
+    finishes = fit_side_by_side(members, training, folder=context.scratch, progress=context.progress)
     results = [
         {
             **outcome(finish),

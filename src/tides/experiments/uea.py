@@ -166,7 +166,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
         tests.append(data.rows(rows.test))
     training = _training(shared, len(members[0].train))
-    finishes, _ = fit_side_by_side(members, training, progress=context.progress)
+    finishes = fit_side_by_side(members, training, folder=context.scratch, progress=context.progress)
     results = [
         {
             **outcome(finish),

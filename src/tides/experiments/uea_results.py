@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.nn import SequenceClassifier
-from tides.training.lanes import Finish
+from tides.training import FitResult
 from tides.training.predictions import ClassPredictions, point_metrics
 
 
@@ -15,7 +15,7 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def outcome(finish: Finish) -> dict[str, Any]:
+def outcome(finish: FitResult) -> dict[str, Any]:
     """How training went, for the record."""
     return {
         "stopped": finish.stopped,

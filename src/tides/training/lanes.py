@@ -5,11 +5,13 @@ backward, optimiser) is one CUDA graph, and the graphs of all models run at the 
 CPU the same steps are taken in turns, and each model ends where `fit` would leave it.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,10 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tides.errors import ConfigError
-from tides.training.config import TrainConfig
+from tides.training.checkpoint import Checkpoint, CheckpointFolder
+from tides.training.config import BOOKKEEPING, TrainConfig
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
-from tides.training.state import Row, RunState
+from tides.training.state import FitResult, Row, RunState
 from tides.training.tracks import make_track
 
 # Steps of an evaluation batch, over all of its series.
@@ -57,36 +60,28 @@ class Member:
     view: View | None = None
 
 
-@dataclass(frozen=True)
-class Finish:
-    """How a member's training ended; its model holds the weights of `best_epoch`."""
-
-    stopped: Literal["epochs", "patience", "diverged"]
-    epochs: int
-    best_epoch: int
-    """Counted from 1; 0 if the model diverged in its first epoch."""
-    best: Row
-
-
 def fit_side_by_side(
     members: Sequence[Member],
     config: TrainConfig,
     *,
+    folder: str | Path | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
-) -> tuple[list[Finish], float]:
-    """Train all members in place, each until its own end; returns those ends and the wall time in seconds.
+) -> list[FitResult]:
+    """Train all members in place, each until its own end; they end with their best weights.
 
     A member whose loss is not finite or explodes ends as `diverged` with its best weights so far; the others go on.
+    With `folder` checkpoints are kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
+    call continues an interrupted one.
     """
     _check(config)
-    start = time.perf_counter()
-    lanes = [_Lane(member, config.replace(seed=member.seed)) for member in members]
-    for epoch in range(config.epochs):
-        active = [lane for lane in lanes if lane.stopped is None]
-        if not active:
-            break
+    start = saved = time.perf_counter()
+    lanes = [
+        _Lane(member, config.replace(seed=member.seed), None if folder is None else Path(folder) / str(place))
+        for place, member in enumerate(members)
+    ]
+    while active := [lane for lane in lanes if lane.state.stopped is None]:
         for lane in active:
-            lane.begin(epoch)
+            lane.begin()
         # Step by step, so that no stream runs ahead while the others are still being fed.
         for step in range(max(len(lane.batches) for lane in active)):
             for lane in active:
@@ -95,10 +90,16 @@ def fit_side_by_side(
             lane.validate()
         for lane in active:
             lane.close()
-        progress((epoch + 1) / config.epochs)
+        progress(max(lane.state.epoch for lane in active) / config.epochs)
+        if time.perf_counter() - saved >= config.checkpoint_seconds:
+            for lane in lanes:
+                lane.save()
+            saved = time.perf_counter()
+    seconds = (time.perf_counter() - start) / max(1, len(lanes))
     for lane in lanes:
+        lane.state.seconds += seconds
         lane.restore_best()
-    return [lane.finish() for lane in lanes], time.perf_counter() - start
+    return [lane.state.result(None) for lane in lanes]
 
 
 @torch.no_grad()
@@ -118,7 +119,7 @@ def class_logits(model: nn.Module, series: ResidentSeries) -> Tensor:
 class _Lane:
     """One member with everything that changes while it is trained."""
 
-    def __init__(self, member: Member, config: TrainConfig) -> None:
+    def __init__(self, member: Member, config: TrainConfig, folder: Path | None) -> None:
         self.member, self.config, self.model = member, config, member.model
         self.device = member.data.values.device
         on_gpu = self.device.type == "cuda"
@@ -127,7 +128,6 @@ class _Lane:
         self.batches = epoch_batches(self.lengths, config, 0)
         self.optimiser = Optimiser(self.model, config, len(self.batches), captured=on_gpu)
         self.state, self.best = RunState(), dict[str, Tensor]()
-        self.stopped: Literal["epochs", "patience", "diverged"] | None = None
         self.rate_is_set = False
         self.total = torch.zeros((), device=self.device)
         self.summary = torch.zeros(0)
@@ -148,10 +148,14 @@ class _Lane:
                 self.optimiser.forget()
             self.track.restart()
             torch.cuda.synchronize(self.device)
+        self.keeper = None if folder is None else CheckpointFolder(folder, self._identity(), RunState)
+        found = None if self.keeper is None else self.keeper.load()
+        if found is not None:
+            self._restore(found)
 
-    def begin(self, epoch: int) -> None:
-        """Shuffle for this epoch."""
-        self.batches = epoch_batches(self.lengths, self.config, epoch)
+    def begin(self) -> None:
+        """Shuffle for the next epoch."""
+        self.batches = epoch_batches(self.lengths, self.config, self.state.epoch)
         with self.track.use():
             self.total.zero_()
             order = torch.tensor([row for batch in self.batches for row in batch]).to(self.device)
@@ -188,15 +192,15 @@ class _Lane:
         limit = config.explosion * (abs(state.first_loss or 0.0) + 1)
         losses = [row["train_loss"] or 0.0, row["val_loss"] or 0.0]
         if not all(map(math.isfinite, losses)) or losses[0] > limit:
-            self.stopped = "diverged"
+            state.stopped = "diverged"
             return
         if state.close_epoch(row, config.monitor, row[f"val_{config.monitor}"]):
             with self.track.use():
                 self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         if state.epoch == config.epochs:
-            self.stopped = "epochs"
+            state.stopped = "epochs"
         elif config.patience is not None and state.epoch - state.best_epoch >= config.patience:
-            self.stopped = "patience"
+            state.stopped = "patience"
 
     def restore_best(self) -> None:
         """The weights of the best epoch, and no graph that could still change them."""
@@ -204,11 +208,33 @@ class _Lane:
         if self.best:
             self.model.load_state_dict(self.best)
 
-    def finish(self) -> Finish:
-        state = self.state
-        best = state.history[state.best_epoch - 1] if state.best_epoch else {}
-        assert self.stopped is not None
-        return Finish(self.stopped, state.epoch, state.best_epoch, best)
+    def save(self) -> None:
+        """Write a checkpoint, if this lane keeps any."""
+        if self.keeper is None:
+            return
+        tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state().items()}
+        self.keeper.save(self.state, tensors | {"random": self.track.random_state()})
+
+    def _restore(self, found: Checkpoint[RunState]) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
+        for key, tensor in found.tensors.items():
+            kind, _, name = key.partition("/")
+            if name:
+                parts[kind][name] = tensor.to(self.device)
+        self.state, self.best = found.state, parts["best"]
+        with self.track.use():
+            self.model.load_state_dict(parts["model"])
+            self.optimiser.load_state(parts["optimiser"])
+        self.track.set_random_state(found.tensors["random"])
+
+    def _identity(self) -> dict[str, Any]:
+        """Another configuration, model or choice of series cannot be continued here."""
+        shapes = [(name, list(tensor.shape)) for name, tensor in self.model.state_dict().items()]
+        content = repr((shapes, self.member.train.tolist(), list(self.member.validation.values.shape)))
+        settings = {name: value for name, value in self.config.to_dict().items() if name not in BOOKKEEPING}
+        return {"config": settings, "run": hashlib.sha256(content.encode()).hexdigest()[:16]}
 
     def _descent(self, size: int) -> Callable[[], None]:
         """A training step on the rows in `chosen`."""

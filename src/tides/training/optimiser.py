@@ -86,8 +86,13 @@ class Optimiser:
             if name not in owners:
                 raise DataError(f"optimiser state: {name!r} is no trainable parameter of this model")
             parameter = owners[name]
-            # The step count keeps its own dtype; moments live where the parameter lives.
-            self._torch.state[parameter][slot] = value.to(parameter.device).clone()
+            slots = self._torch.state[parameter]
+            if slot in slots:
+                # In place: a captured graph keeps writing to the same tensors.
+                slots[slot].copy_(value)
+            else:
+                # The step count keeps its own dtype; moments live where the parameter lives.
+                slots[slot] = value.to(parameter.device).clone()
 
     def _named(self) -> list[tuple[str, nn.Parameter]]:
         return [pair for group in self.groups for pair in zip(group.names, group.parameters, strict=True)]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 # Libraries load, kernels are compiled and workspaces are allocated in these runs; capturing must meet none of that.
 _WARM_UPS = 2
@@ -27,6 +28,12 @@ class Track(Protocol):
     def restart(self) -> None:
         """The random numbers from their beginning."""
 
+    def random_state(self) -> Tensor:
+        """Where the random numbers stand."""
+
+    def set_random_state(self, state: Tensor) -> None:
+        """Continue the random numbers from there; those of another kind of device start anew."""
+
 
 def make_track(device: torch.device, seed: int) -> Track:
     """A track on this device with random numbers of its own."""
@@ -42,6 +49,13 @@ class CPUTrack:
 
     def restart(self) -> None:
         self._random = torch.Generator().manual_seed(self._seed).get_state()
+
+    def random_state(self) -> Tensor:
+        return self._random
+
+    def set_random_state(self, state: Tensor) -> None:
+        if state.shape == self._random.shape:
+            self._random = state
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -69,6 +83,13 @@ class GPUTrack:
 
     def restart(self) -> None:
         self._own.manual_seed(self._seed)
+
+    def random_state(self) -> Tensor:
+        return self._own.get_state()
+
+    def set_random_state(self, state: Tensor) -> None:
+        if state.shape == self._own.get_state().shape:
+            self._own.set_state(state)
 
     @contextmanager
     def use(self) -> Iterator[None]:
