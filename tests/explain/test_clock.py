@@ -192,4 +192,4 @@ def test_fading_flash_half_lives_are_the_true_ones() -> None:
         for zone, true in enumerate(fading_flash.RATES):
             found, wanted = math.log(2) / float(rate[zone]), math.log(2) / true
             print(f"zone {zone}, gap {gap}: half-life {found:.4f}, true {wanted:.4f}")
-            assert found == pytest.approx(wanted, rel=0.05), f"zone {zone}, gap {gap}"
+            assert found == pytest.approx(wanted, rel=0.01), f"zone {zone}, gap {gap}"
