@@ -18,6 +18,10 @@ _OPTIONAL = {
     "numba": "speed",
     "libcellml": "simulation",
     "scipy": "simulation",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
+    "huggingface_hub": "hub",
     "triton": "(with a CUDA build of torch)",
 }
 
