@@ -9,6 +9,7 @@ from torch import nn
 
 from tests.baselines.small import SMALL
 from tides import baselines
+from tides.baselines import s6
 from tides.baselines.linoss import LinOSSMixer
 from tides.baselines.lru import LRUMixer
 from tides.baselines.mamba import MambaMixer
@@ -104,6 +105,21 @@ def test_s6() -> None:
     w = numbers(module)
     expected = [scan(w, "", u[i].numpy(), steps[i].numpy(), 2, 3) for i in range(B)]
     check(run(module, u, steps), np.stack(expected))
+
+
+def test_s6_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States that do not fit into memory are made some channels at a time, with the same outputs and gradients."""
+    module = SelectiveScan(H, 3, 2).double()
+    u, steps = inputs()
+    results = []
+    for most in (2**27, B * L * 3 * 3):
+        monkeypatch.setattr(s6, "_MOST", most)
+        module.zero_grad()
+        y = module(u, steps)
+        y.square().sum().backward()
+        results.append([y.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)])
+    assert len(results[0]) == 6
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_mamba() -> None:

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
 from tides.baselines.config import StackConfig
 from tides.baselines.stack import Mixer, StackClassifier
+
+# Numbers of a tensor with all states of all channels above which the scan is made in pieces (half a gigabyte).
+_MOST = 2**27
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +54,26 @@ class SelectiveScan(Mixer):
         b, l, e = u.shape
         tau, drive, readout = self.select(u).split([self.step_rank, self.states, self.states], dim=-1)
         delta = F.softplus(self.step(tau)) * steps.unsqueeze(-1)  # (b, l, e)
-        lam_bar = torch.exp(delta.unsqueeze(-1) * -self.log_decay.exp())  # (b, l, e, n)
-        driven = (delta * u).unsqueeze(-1) * drive.unsqueeze(-2)
-        s, _ = kernels.linear_scan(lam_bar.reshape(b, l, -1), driven.reshape(b, l, -1))
-        y: Tensor = (s.view(b, l, e, self.states) @ readout.unsqueeze(-1)).squeeze(-1)
-        return y + self.skip * u
+        decay = -self.log_decay.exp()
+        pieces = min(e, -(-b * l * e * self.states // _MOST))
+        if pieces == 1:
+            return _scan(u, delta, drive, readout, decay) + self.skip * u
+        # States of some channels at a time, made again in the backward pass: all of them may not fit into memory.
+        parts = [
+            checkpoint(_scan, x, d, drive, readout, a, use_reentrant=False, preserve_rng_state=False)
+            for x, d, a in zip(u.chunk(pieces, -1), delta.chunk(pieces, -1), decay.chunk(pieces), strict=True)
+        ]
+        return torch.cat(parts, dim=-1) + self.skip * u
+
+
+def _scan(u: Tensor, delta: Tensor, drive: Tensor, readout: Tensor, decay: Tensor) -> Tensor:
+    """s C (b, l, e) for inputs and steps (b, l, e), B and C (b, l, n) and rates (e, n)."""
+    (b, l, e), n = u.shape, decay.shape[-1]
+    lam_bar = torch.exp(delta.unsqueeze(-1) * decay)  # (b, l, e, n)
+    driven = (delta * u).unsqueeze(-1) * drive.unsqueeze(-2)
+    s, _ = kernels.linear_scan(lam_bar.reshape(b, l, -1), driven.reshape(b, l, -1))
+    y: Tensor = (s.view(b, l, e, n) @ readout.unsqueeze(-1)).squeeze(-1)
+    return y
 
 
 class S6(StackClassifier):
