@@ -5,6 +5,7 @@ REPORTS = {
     "uea": "tides.reports.uea",
     "physiome": "tides.reports.physiome",
     "random-drop": "tides.reports.random_drop",
+    "ablations": "tides.reports.ablations",
     "efficiency": "tides.reports.efficiency",
     "speed": "tides.reports.speed",
 }

@@ -1,0 +1,28 @@
+"""The effect of every change, dataset by dataset."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tides.reports.drawing import COLOURS, canvas, save
+
+
+def draw(ratios: Mapping[Any, Mapping[str, float]], folder: Path) -> str:
+    """One line per change, one colour per factor; saved as PNG and PDF and returned as an inline image."""
+    changes = list(ratios)[::-1]
+    factors = list(dict.fromkeys(change.factor for change in ratios))
+    with canvas(1, 1, (8.5, 1.6 + 0.28 * len(changes))) as (figure, axes):
+        axes.axvline(1.0, color="#59636e", lw=1)
+        for place, change in enumerate(changes):
+            colour = COLOURS[factors.index(change.factor) % len(COLOURS)]
+            values = list(ratios[change].values())
+            axes.plot(values, np.full(len(values), place), "o", ms=4, alpha=0.5, color=colour)
+            mean = float(np.exp(np.mean(np.log(values))))
+            axes.vlines(mean, place - 0.35, place + 0.35, color=colour, lw=2.6)
+        names = [f"{change.factor}: {change.value}" for change in changes]
+        axes.set(xscale="log", xlabel="test error ÷ test error without the change")
+        axes.set_yticks(range(len(changes)), names)
+        axes.set_ylim(-0.6, len(changes) - 0.4)
+        return save(figure, folder, "ablations")
