@@ -65,9 +65,8 @@ def test_tides_commands_parse(where: str, words: list[str]) -> None:
     chosen = context.params
     assert chosen["experiment"] in (EXPERIMENTS if words[1] == "run" else REPORTS), where
     if words[1] == "run":
-        config.load(
-            chosen["experiment"], chosen["variant"], quick=chosen["quick"], settings=list(chosen["settings"] or [])
-        )
+        variant = chosen["variant"] or config.default_variant(chosen["experiment"])
+        config.load(chosen["experiment"], variant, quick=chosen["quick"], settings=list(chosen["settings"] or []))
 
 
 @pytest.mark.parametrize(("where", "words"), [c for c in COMMANDS if c[1][0] == "make"], ids=lambda x: str(x))

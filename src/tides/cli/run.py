@@ -15,7 +15,9 @@ app = typer.Typer()
 @app.command()
 def run(
     experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash.")],
-    variant: Annotated[str, typer.Option(help="Which shipped configuration.")] = "paper",
+    variant: Annotated[
+        str | None, typer.Option(help="Which shipped configuration; paper, where there is one, by default.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     models: Annotated[
         str | None,
@@ -43,6 +45,7 @@ def run(
     from tides.experiments import config, runner
 
     module = runner.find(experiment)
+    variant = variant or config.default_variant(experiment)
     chosen = list(settings or [])
     if seeds is not None:
         chosen.append(f"seeds={seeds}")

@@ -5,5 +5,6 @@ EXPERIMENTS = {
     "physiome": "tides.experiments.physiome",
     "uea": "tides.experiments.uea",
     "random-drop": "tides.experiments.random_drop",
+    "ablations": "tides.experiments.ablations",
     "efficiency": "tides.experiments.efficiency",
 }

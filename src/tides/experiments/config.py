@@ -23,6 +23,12 @@ def variants(experiment: str) -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
+def default_variant(experiment: str) -> str:
+    """`paper` where there is one, else the first."""
+    known = variants(experiment)
+    return "paper" if "paper" in known else known[0]
+
+
 def load(experiment: str, variant: str, *, quick: bool, settings: Sequence[str]) -> dict[str, Any]:
     """The shipped configuration, then its `quick` overrides if asked for, then `a.b=value` settings."""
     known = variants(experiment)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -55,8 +56,11 @@ def obstacle(dataset: str) -> str | None:
     return f"no trajectories and no published fold under {folder}; see `tides data get physiome`"
 
 
+@lru_cache(maxsize=1)
 def load(dataset: str, folds: int, *, parity: bool, instances: int) -> list[FoldParts]:
-    """Folds 0 … `folds` − 1; with `instances` only the first ones of every part."""
+    """Folds 0 … `folds` − 1; with `instances` only the first ones of every part.
+
+    What was loaded last is kept for the next cell."""
     if dataset.startswith(EMBEDDED):
         name = dataset.removeprefix(EMBEDDED)
         return [_embedded(name, fold, instances or _EMBEDDED_INSTANCES) for fold in range(folds)]
@@ -64,7 +68,7 @@ def load(dataset: str, folds: int, *, parity: bool, instances: int) -> list[Fold
     def one(fold: int) -> FoldParts:
         made = physiome.load_fold(dataset, fold, parity=parity)
         parts = (made.train, made.val, made.test)
-        counts = _counts(instances) if instances else [len(part) for part in parts]
+        counts = part_sizes(instances) if instances else [len(part) for part in parts]
         return FoldParts(*(part.batch(slice(count)) for part, count in zip(parts, counts, strict=True)))
 
     with ThreadPoolExecutor(folds) as pool:
@@ -76,7 +80,8 @@ def training_gaps(part: IrregularBatch) -> Tensor:
     return part.times.diff(dim=1)[part.valid[:, 1:]]
 
 
-def _counts(instances: int) -> list[int]:
+def part_sizes(instances: int) -> list[int]:
+    """How many instances are for training, validation and testing."""
     train, val = (round(share * instances) for share in _SPLIT[:2])
     counts = [train, val, instances - train - val]
     if min(counts) < 1:
@@ -101,5 +106,5 @@ def _embedded(name: str, fold: int, instances: int) -> FoldParts:
         query_times=whole.query_times / span,
         gaps=whole.gaps / span,
     )
-    bounds = torch.tensor([0, *_counts(instances)]).cumsum(0).tolist()
+    bounds = torch.tensor([0, *part_sizes(instances)]).cumsum(0).tolist()
     return FoldParts(*(scaled.rows(slice(a, b)) for a, b in pairwise(bounds)))
