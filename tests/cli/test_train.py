@@ -83,7 +83,7 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
 
 def test_forecast(tmp_path: Path) -> None:
     table = ward(tmp_path, 40)
-    forecast = [*COLUMNS, "--task", "forecast", "--horizon", "24h", "--channels", "hr,spo2", *QUICK]
+    forecast = [*COLUMNS, "--task", "forecast", "--horizon", "24h", "--label", "died", "--static", "age,sex", *QUICK]
     said = tides("train", table, *forecast, "--out", tmp_path / "model")
     assert "mse of the last value" in said
     assert (tmp_path / "model" / "report" / "forecasts.png").is_file()

@@ -15,7 +15,7 @@ def train(
     id: Annotated[str, typer.Option(help="Column that names the series.")],
     time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it continues.")],
-    label: Annotated[str | None, typer.Option(help="Column of labels; not for forecasts.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of labels; forecasts leave it alone.")] = None,
     task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
     horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead, for example 24h.")] = None,
     static: Annotated[str | None, typer.Option(help="Columns that describe a whole series, comma separated.")] = None,
@@ -128,11 +128,10 @@ def _estimator(
     from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor
 
     kind: Any = {"classify": TIDESClassifier, "regress": TIDESRegressor, "forecast": TIDESForecaster}[task]
+    options["label"] = label
     if task == "classify":
-        options |= {"label": label, "class_weight": "balanced" if balanced else None}
-    elif task == "regress":
-        options["label"] = label
-    else:
+        options["class_weight"] = "balanced" if balanced else None
+    elif task == "forecast":
         options |= {"horizon": horizon, "smoothing": smoothing}
     known = kind().get_params()
     for name in options:

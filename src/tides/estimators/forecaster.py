@@ -41,7 +41,8 @@ class TIDESForecaster(TIDESEstimator):
 
     Trained on random origins: of each series it sees what was known at some observed time and is asked for what was
     observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X and the
-    other arguments are those of `TIDESClassifier`; there is no y. Static features join every row as channels.
+    other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is left alone. Static features
+    join every row as channels.
 
     `smoothing=True` reads series in both directions and learns to fill in the past too; without it a question about
     the past is answered from what was known before. `gaussian` makes the network predict a spread beside the mean;
@@ -60,6 +61,7 @@ class TIDESForecaster(TIDESEstimator):
         *,
         id: str | None = None,
         time: str | None = None,
+        label: str | None = None,
         channel: str | None = None,
         value: str | None = None,
         channels: Sequence[str] | None = None,
@@ -93,6 +95,7 @@ class TIDESForecaster(TIDESEstimator):
         super().__init__(
             id=id,
             time=time,
+            label=label,
             channel=channel,
             value=value,
             channels=channels,
