@@ -38,6 +38,7 @@ class CompiledStep:
         self._program = step_program(describe_model(model), streams, self.dtype)
         self._real = self._program.out.dtype
         self._all = np.ones((streams, self.config.input_size), dtype=bool)
+        self._nothing = self.backbone.empty_encoding().numpy(force=True)
         self.state = model.init_state(streams)
 
     def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any) -> Tensor:
@@ -63,7 +64,7 @@ class CompiledStep:
     def reset(self, rows: Any) -> None:
         """These streams have seen nothing."""
         self._program.states[rows], self._program.sums[rows] = 0, 0
-        self._program.held[rows] = self.backbone.empty_encoding().numpy(force=True)
+        self._program.held[rows] = self._nothing
 
     def step(self, x: Any, gap: Any, *, observed: Any = None) -> Tensor:
         """Outputs (b, …) for one observation x (b, d) of every stream, `gap` (b,) or a number after the last one."""
