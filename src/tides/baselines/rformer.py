@@ -90,7 +90,7 @@ class RFormer(Classifier):
 
     def __init__(self, config: RFormerConfig) -> None:
         super().__init__(config)
-        self.rough = config
+        self.settings = config
         self.positions = nn.Parameter(0.01 * torch.randn(config.windows, config.embedding))
         count = 1 if config.shared else config.depth
         self.layers = nn.ModuleList(RoughLayer(config) for _ in range(count))
@@ -98,11 +98,11 @@ class RFormer(Classifier):
         nn.init.normal_(self.head.weight, std=0.01)
 
     def logits(self, series: Series) -> Tensor:
-        tokens = window_signatures(make_path(series, self.rough), self.rough)
+        tokens = window_signatures(make_path(series, self.settings), self.settings)
         positions = self.positions.expand(tokens.shape[0], -1, -1)
         hidden = torch.cat([tokens, positions], dim=-1)
-        for index in range(self.rough.depth):
-            hidden = self.layers[0 if self.rough.shared else index](hidden)
+        for index in range(self.settings.depth):
+            hidden = self.layers[0 if self.settings.shared else index](hidden)
         answer: Tensor = self.head(hidden.mean(1))
         return answer
 

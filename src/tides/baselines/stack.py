@@ -7,6 +7,7 @@ with BatchNorm over batch and time without affine part (S5, LRU, LinOSS) or Laye
 of the batch statistics and of the mean.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal
 
@@ -20,11 +21,12 @@ from tides.baselines.inputs import Series
 from tides.nn.norm import MaskedBatchNorm
 
 
-class Mixer(nn.Module):
-    """A causal map of sequences: y (b, l, h) = mixer(u (b, l, h), steps (b, l))."""
+class Mixer(nn.Module, ABC):
+    """A causal map of sequences."""
 
+    @abstractmethod
     def forward(self, u: Tensor, steps: Tensor) -> Tensor:
-        raise NotImplementedError
+        """y (b, l, h) from inputs u (b, l, h) and the length of every step (b, l), or (1, l) if all series share it."""
 
 
 class MixerBlock(nn.Module):
