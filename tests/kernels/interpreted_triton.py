@@ -1,10 +1,16 @@
-"""The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1."""
+"""The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
+
+`layers` (the parts of a block), `blocks` (a few whole ones) or `all-blocks` says what to check.
+"""
 
 import importlib
+import sys
+from typing import Any
 
 import torch
 
 from tests.functional.layers import Case, describe
+from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stacked
 from tests.kernels.contract import Problem, check
 from tides.functional.tail import TailWeights
 from tides.functional.tail import gated_tail as plain_tail
@@ -35,10 +41,7 @@ def check_tail() -> None:
         torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
 
 
-def main() -> None:
-    # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
-    evolve = importlib.import_module("tides.kernels.triton.evolve")
-    evolve._TILE, evolve._CARRY_CHUNKS = 32, 2
+def check_layers() -> None:
     with use_backend("triton"):
         for problem in PROBLEMS:
             check(problem, "cpu")
@@ -47,5 +50,31 @@ def main() -> None:
     print(f"{len(PROBLEMS)} layers and the tail")
 
 
+def check_blocks(cases: list[dict[str, Any]]) -> None:
+    launches, gradients = (
+        importlib.import_module(f"tides.kernels.triton.block_{part}") for part in ("pass", "gradients")
+    )
+    launches._ROWS = gradients._ROWS = gradients._TAIL_ROWS = gradients._HEAD_ROWS = gradients._WEIGHT_ROWS = 16
+    # Several tiles per program, splits per range and ranges per batch.
+    gradients._PROGRAMS, gradients._SPLITS, gradients._RANGE = 1, 1, 32
+    for number, case in enumerate(cases):
+        check_block(case, (3, 2, 2), 19, number % 2 == 1, "cpu")
+        print("a block equals its parts:", case, flush=True)
+    gradients._RANGE = 64
+    check_stacked("cpu", 7)
+    check_dropout("cpu", 7)
+    print(f"{len(cases)} blocks, stacked models and dropout")
+
+
+def main(what: str) -> None:
+    # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
+    evolve = importlib.import_module("tides.kernels.triton.evolve")
+    evolve._TILE, evolve._CARRY_CHUNKS = 32, 2
+    if what == "layers":
+        check_layers()
+    else:
+        check_blocks(CASES if what == "all-blocks" else [CASES[1]])
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

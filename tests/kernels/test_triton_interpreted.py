@@ -11,16 +11,29 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_interpreted_kernels_equal_the_reference() -> None:
+def _interpret(what: str) -> str:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed (extra `gpu`)")
     result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.interpreted_triton"],
+        [sys.executable, "-m", "tests.kernels.interpreted_triton", what],
         cwd=ROOT,
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "7 layers and the tail" in result.stdout
+    return result.stdout
+
+
+def test_interpreted_kernels_equal_the_reference() -> None:
+    assert "7 layers and the tail" in _interpret("layers")
+
+
+def test_an_interpreted_block_equals_its_parts() -> None:
+    assert "1 blocks, stacked models and dropout" in _interpret("blocks")
+
+
+@pytest.mark.slow
+def test_interpreted_blocks_of_every_kind_equal_their_parts() -> None:
+    assert "9 blocks, stacked models and dropout" in _interpret("all-blocks")

@@ -10,7 +10,7 @@ can run the call and says once why a faster one could not.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Literal, NamedTuple, get_args
@@ -105,6 +105,17 @@ def selective_ssm(
     """One layer over a batch; the same result as `functional.selective_ssm`, from the chosen backend."""
     backend = _choose(u, weights, spec, packed=cu_seqlens is not None)
     return tf.selective_ssm(u, gaps, weights, spec, valid=valid, state=state, cu_seqlens=cu_seqlens, ops=_ops(backend))
+
+
+def block_operator(
+    x: Tensor, weights: SSMWeights, spec: SSMSpec, tail: TailWeights
+) -> Callable[..., tuple[Tensor, SSMState]] | None:
+    """A whole block, norm to residual, as one operator of the chosen backend; None where it is composed from parts."""
+    backend = _choose(x, weights, spec)
+    if backend != "triton" or _module(backend).block_obstacle(weights, spec, tail) is not None:
+        return None
+    operator: Callable[..., tuple[Tensor, SSMState]] = _module(backend).fused_block
+    return operator
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:

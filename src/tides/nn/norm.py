@@ -57,10 +57,14 @@ class MaskedBatchNorm(nn.Module):
 
     def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         """`x` with the given statistics (queries never enter their own), or with the running ones."""
-        mean, var = statistics or (self.running_mean, self.running_var)
-        inverse = torch.rsqrt(var + self.eps)
+        scale, shift = self.affine(statistics or Statistics(self.running_mean, self.running_var))
         # In this form autograd keeps `x` alone, which the block keeps anyway.
-        return torch.addcmul(-mean * inverse, x, inverse)
+        return torch.addcmul(shift, x, scale)
+
+    def affine(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
+        """(scale, shift) with which x ⊙ scale + shift is normalised."""
+        scale = torch.rsqrt(statistics.var + self.eps)
+        return scale, -statistics.mean * scale
 
 
 class RowNorm(nn.Module):

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.chunked.evolve import evolve
-from tides.kernels.chunked.mixes import mix_in, mix_out
 from tides.kernels.chunked.scan import scan
+from tides.kernels.mixes import mix_in, mix_out
 from tides.kernels.tail import gated_tail
 
 OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)

@@ -5,11 +5,10 @@ import os
 import torch
 from torch import Tensor
 
-from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
+from tides.kernels.triton.block import block_obstacle, fused_block
 from tides.kernels.triton.evolve import evolve, scan
 from tides.kernels.triton.mixes import mix_in, mix_out
-from tides.kernels.triton.precision import WIDEST
 from tides.kernels.triton.tail import gated_tail
 
 OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
@@ -21,11 +20,7 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
         return f"the data is on {u.device}, and its kernels run on CUDA devices"
     if u.dtype not in (torch.float32, torch.complex64):
         return f"its kernels compute in float32, and the data is {u.dtype}"
-    mixes = () if weights is None else (weights.drive, weights.readout)
-    for mix in mixes:
-        if isinstance(mix, LowRankMix) and max(2 * mix.up.shape[0], *mix.up.shape[1:]) > WIDEST:
-            return f"a projector is wider than {WIDEST} (state 2P, hidden size or rank), where matrix products win"
     return None
 
 
-__all__ = ["OPS", "obstacle", "scan"]
+__all__ = ["OPS", "block_obstacle", "fused_block", "obstacle", "scan"]

@@ -21,7 +21,7 @@ from tides.kernels.triton.evolve_kernels import (
 _METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
 _TILE = 1024
-_CARRY_CHUNKS = 64
+_CARRY_CHUNKS = 256
 
 
 class _Plan:
@@ -69,7 +69,9 @@ class _Plan:
             carry = torch.empty(self.rows, self.chunks, self.modes, 2, device=self.device)
             kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=True, HAS_CARRY=False)
             n = min(_CARRY_CHUNKS, triton.next_power_of_2(self.chunks))
-            carry_kernel[(self.rows, self.mode_blocks)](summary, carry, self.modes, self.chunks, N=n, BP=self.block)
+            carry_kernel[(self.rows, self.mode_blocks)](
+                summary, carry, self.modes, self.chunks, N=n, BP=self.block, num_warps=8 if n > 64 else 4
+            )
         has_carry = self.chunks > 1
         kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=False, HAS_CARRY=has_carry)
 
@@ -103,7 +105,7 @@ def _inputs(
     return (*reals, planes, begin, start, owner)
 
 
-def _forward(
+def evolve_forward(
     decay: Tensor,
     frequency: Tensor,
     gaps: Tensor,
@@ -121,7 +123,7 @@ def _forward(
     return torch.view_as_complex(out)
 
 
-def _backward(
+def evolve_backward(
     gradient: Tensor,
     s: Tensor,
     decay: Tensor,
@@ -159,7 +161,7 @@ def _backward(
     )
 
 
-evolve = evolve_operator("triton", _forward, _backward)
+evolve = evolve_operator("triton", evolve_forward, evolve_backward)
 
 
 @torch.library.custom_op("tides::scan_triton", mutates_args=())

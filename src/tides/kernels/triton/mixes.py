@@ -6,11 +6,11 @@ import torch
 import triton
 from torch import Tensor
 
-from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix, mix_factors
-from tides.kernels.triton.batching import one_by_one
+from tides.kernels import mixes
+from tides.kernels.batching import stack_leading_axis
 from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
-from tides.kernels.triton.precision import matrix_precision
+from tides.kernels.triton.precision import WIDEST, matrix_precision
 
 # Launch shapes measured on an H200: rows of a block of steps, rows of a weight gradient's block, ranges of steps that
 # are summed apart, and how many z̃_i one program of the weight gradient serves.
@@ -21,20 +21,24 @@ _GROUP = 4
 
 
 def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
-    """`functional.mix_in`; heads without a code are plain matrix products already."""
-    if not isinstance(mix, LowRankMix):
-        return tf.mix_in(u, mix, eps)
+    """`functional.mix_in`; tiles of wide heads exceed a program's registers, and matrix products win there."""
+    if not isinstance(mix, LowRankMix) or _is_wide(mix):
+        return mixes.mix_in(u, mix, eps)
     drive: Tensor = mix_op(u.reshape(-1, u.shape[-1]), _code(u, mix), mix_factors(mix), mix.norm, eps, False)
     return torch.view_as_complex(drive.view(*u.shape[:-1], -1, 2))
 
 
 def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
     """`functional.mix_out`."""
-    if not isinstance(mix, LowRankMix):
-        return tf.mix_out(s, u, mix, eps)
+    if not isinstance(mix, LowRankMix) or _is_wide(mix):
+        return mixes.mix_out(s, u, mix, eps)
     planes = torch.view_as_real(s.resolve_conj()).reshape(-1, 2 * s.shape[-1])
     y: Tensor = mix_op(planes, _code(u, mix), mix_factors(mix), mix.norm, eps, True)
     return y.view(u.shape)
+
+
+def _is_wide(mix: LowRankMix) -> bool:
+    return bool(max(2 * mix.up.shape[0], *mix.up.shape[1:]) > WIDEST)
 
 
 def _code(u: Tensor, mix: LowRankMix) -> Tensor:
@@ -141,5 +145,16 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
 
 mix_op.register_autograd(_gradients, setup_context=_setup)
-for _op in (mix_op, mix_backward):
-    torch.library.register_vmap(_op, one_by_one(_op))
+
+
+@mix_op.register_vmap
+def _(info, in_dims, x, code, factors, norm, eps, output):  # type: ignore[no-untyped-def]
+    """Stacked models have their own weights: matrix products with a leading axis of models."""
+    x, code, factors, norm = (
+        stack_leading_axis(value, axis, info.batch_size)
+        for value, axis in zip((x, code, factors, norm), in_dims, strict=False)
+    )
+    code = torch.cat([code, torch.ones_like(code[..., :1])], dim=-1)
+    if output:
+        return mixes.mix_out_op(x.unflatten(-1, (-1, 2)), code, factors, norm, eps), 0
+    return mixes.mix_in_op(x, code, factors, norm, eps), 0

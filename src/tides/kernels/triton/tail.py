@@ -7,8 +7,8 @@ import triton
 from torch import Tensor
 
 from tides.functional.tail import TailWeights
-from tides.kernels.tail import gated_tail as recomputed_tail
-from tides.kernels.triton.batching import one_by_one
+from tides.kernels import tail
+from tides.kernels.batching import stack_leading_axis
 from tides.kernels.triton.precision import WIDEST, matrix_precision
 from tides.kernels.triton.tail_kernels import tail_backward_kernel, tail_kernel
 
@@ -20,7 +20,7 @@ def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
     """`functional.gated_tail`; tiles of wide blocks exceed a program's registers, and matrix products win there."""
     width = y.shape[-1]
     if max(weights.value.shape) > WIDEST:
-        return recomputed_tail(x, y, weights)
+        return tail.gated_tail(x, y, weights)
     result: Tensor = tail_op(x.reshape(-1, width), y.reshape(-1, width), *weights)
     return result.view(y.shape)
 
@@ -103,5 +103,12 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
 
 
 tail_op.register_autograd(_gradients, setup_context=_setup)
-for _op in (tail_op, tail_backward):
-    torch.library.register_vmap(_op, one_by_one(_op))
+
+
+@tail_op.register_vmap
+def _(info, in_dims, *arguments):  # type: ignore[no-untyped-def]
+    """Stacked models have their own weights: matrix products with a leading axis of models."""
+    x, *others = (
+        stack_leading_axis(value, axis, info.batch_size) for value, axis in zip(arguments, in_dims, strict=True)
+    )
+    return x + tail.tail_op(*others), 0

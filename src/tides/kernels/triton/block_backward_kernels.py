@@ -1,0 +1,364 @@
+"""The block's gradients: back through the tail, the output mix, the scan's adjoint, the input mix and the heads.
+
+Passes whose weights are small visit many tiles per program, keep the sums of their gradients in registers and leave
+them in a row of `partial`, laid out as the packed weights are; the rows are added in a fixed order. What the mixes'
+large weights need (`left`, `d_square`, the code) is written out for `block_weight_kernel`, a range of steps at a time:
+`row` counts steps of the batch, `local` those of the range.
+"""
+
+import triton
+import triton.language as tl
+
+from tides.kernels.triton.block_kernels import column, decay_head, kept, load_down, load_input, load_state, project_code
+from tides.kernels.triton.mix_kernels import inverse_rms
+from tides.kernels.triton.tail_kernels import gelu, load_matrix
+
+
+@triton.jit
+def norm_slope(code, slope, gram, I: tl.constexpr, IB: tl.constexpr, HB: tl.constexpr, PRECISION: tl.constexpr):
+    """The code's gradient through the column norms: 2 Σ_h slope_h (G_h z̃)_i."""
+    h = tl.arange(0, HB)[:, None]
+    j = tl.arange(0, IB)
+    d_code = tl.zeros_like(code)
+    for i in range(I):
+        block = tl.load(gram + (i * HB + h) * IB + j[None, :])
+        along = tl.sum(tl.dot(slope, block, input_precision=PRECISION) * code, axis=1)
+        d_code += tl.where((j == i)[None, :], 2.0 * along[:, None], 0.0)
+    return d_code
+
+
+@triton.jit
+def store_matrix(pointer, tile, rows, columns, R, C):
+    tl.store(pointer + rows[:, None] * C + columns[None, :], tile, (rows < R)[:, None] & (columns < C)[None, :])
+
+
+@triton.jit
+def readout_kernel(
+    x, affine, valid, packed, kernel, root, s, backward_s, out, N, W, start, rows, at_down, eps, factor,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
+    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Re(C s) of a range, made again for the tail's gradient."""
+    model = tl.program_id(1).to(tl.int64)
+    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    live = (local < rows) & (start + local < N)
+    row = model * N + start + local
+    packed += model * W
+    _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+    down = packed + at_down
+    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
+    h = tl.arange(0, HB)
+    o = tl.arange(0, OB)
+    kernel += model * (R + 1) * HB * OB
+    y = tl.zeros((BM, HB), tl.float32)
+    for i in range(R + 1):
+        block = tl.load(kernel + (i * HB + h[None, :]) * OB + o[:, None])
+        y += column(code, i, IB)[:, None] * tl.dot(v, block, input_precision=PRECISION)
+    if NORM:
+        y = y * inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
+    at = (model * rows + local)[:, None] * H + h[None, :]
+    tl.store(out + at, y * factor, live[:, None] & (h < H)[None, :])
+
+
+@triton.jit
+def tail_backward_block_kernel(
+    gradient, x, affine, valid, packed, readout, seed, d_y, partial, N, W, start, rows, tiles, width, at_skip,
+    H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dy of a range from the output's gradient, and the sums for the weights of tail and skip."""
+    model = tl.program_id(1).to(tl.int64)
+    program = tl.program_id(0).to(tl.int64)
+    packed += model * W
+    h = tl.arange(0, HB)
+    f = tl.arange(0, FB)
+    skip = tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
+    value = packed + at_skip + H
+    gate = value + F * H + F
+    w_out = gate + F * H + F
+    acc_value = tl.zeros((FB, HB), tl.float32)
+    acc_gate = tl.zeros((FB, HB), tl.float32)
+    acc_out = tl.zeros((HB, FB), tl.float32)
+    acc_value_bias = tl.zeros((FB,), tl.float32)
+    acc_gate_bias = tl.zeros((FB,), tl.float32)
+    acc_out_bias = tl.zeros((HB,), tl.float32)
+    acc_skip = tl.zeros((HB,), tl.float32)
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        local = (program * tiles + tile) * BM + tl.arange(0, BM)
+        live = (local < rows) & (start + local < N)
+        row = model * N + start + local
+        at = row[:, None] * H + h[None, :]
+        inside = live[:, None] & (h < H)[None, :]
+        _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+        y = tl.load(readout + (model * rows + local)[:, None] * H + h[None, :], inside, 0.0)
+        y = tl.where(keep[:, None], y + u * skip, 0.0)
+        # Beyond the last step g is zero, so nothing of it reaches the sums.
+        g = tl.load(gradient + at, inside, 0.0)
+        if DROP > 0:
+            g = g * kept(seed + model, 1, row, HB, DROP)
+        activated, cumulative = gelu(y)
+        if DROP > 0:
+            mask = kept(seed + model, 0, row, HB, DROP)
+            activated = activated * mask
+        m_value = load_matrix(value, f, h, F, H)
+        m_gate = load_matrix(gate, f, h, F, H)
+        linear = tl.dot(activated, tl.trans(m_value), input_precision=PRECISION)
+        linear += tl.load(value + F * H + f, f < F, 0.0)[None, :]
+        gating = tl.dot(activated, tl.trans(m_gate), input_precision=PRECISION)
+        gating = tl.sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
+        d_gated = tl.dot(g, load_matrix(w_out, h, f, H, F), input_precision=PRECISION)
+        acc_out += tl.dot(tl.trans(g), linear * gating, input_precision=PRECISION)
+        acc_out_bias += tl.sum(g, axis=0)
+        d_linear = d_gated * gating
+        d_gating = d_linear * linear * (1.0 - gating)
+        acc_value += tl.dot(tl.trans(d_linear), activated, input_precision=PRECISION)
+        acc_gate += tl.dot(tl.trans(d_gating), activated, input_precision=PRECISION)
+        acc_value_bias += tl.sum(d_linear, axis=0)
+        acc_gate_bias += tl.sum(d_gating, axis=0)
+        change = tl.dot(d_linear, m_value, input_precision=PRECISION)
+        change += tl.dot(d_gating, m_gate, input_precision=PRECISION)
+        if DROP > 0:
+            change = change * mask
+        change = change * (cumulative + y * 0.3989422804014327 * tl.exp(-0.5 * y * y))
+        change = tl.where(keep[:, None], change, 0.0)
+        acc_skip += tl.sum(change * u, axis=0)
+        tl.store(d_y + at, change, inside)
+
+    partial += (model * tl.num_programs(0) + program) * width + at_skip
+    tl.store(partial + h, acc_skip, h < H)
+    partial += H
+    store_matrix(partial, acc_value, f, h, F, H)
+    tl.store(partial + F * H + f, acc_value_bias, f < F)
+    partial += F * H + F
+    store_matrix(partial, acc_gate, f, h, F, H)
+    tl.store(partial + F * H + f, acc_gate_bias, f < F)
+    partial += F * H + F
+    store_matrix(partial, acc_out, h, f, H, F)
+    tl.store(partial + H * F + h, acc_out_bias, h < H)
+
+
+@triton.jit
+def readout_backward_kernel(
+    x, affine, valid, packed, kernel, root, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
+    N, W, start, rows, at_down, at_skip, eps, factor,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
+    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """From dy (in d_u) and Re(C s) (in left): the gradients of s and of the code, and skip ⊙ dy in d_u."""
+    model = tl.program_id(1).to(tl.int64)
+    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    live = (local < rows) & (start + local < N)
+    row = model * N + start + local
+    local += model * rows
+    packed += model * W
+    kernel += model * (R + 1) * HB * OB
+    h = tl.arange(0, HB)
+    o = tl.arange(0, OB)
+    i_axis = tl.arange(0, IB)
+    at_h = row[:, None] * H + h[None, :]
+    in_h = live[:, None] & (h < H)[None, :]
+    at_local = local[:, None] * H + h[None, :]
+    _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+    down = packed + at_down
+    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
+    d_y = tl.load(d_u + at_h, in_h, 0.0)
+    tl.store(d_u + at_h, d_y * tl.load(packed + at_skip + h, h < H, 0.0)[None, :], in_h)
+    scaled = d_y * factor
+    d_code = tl.zeros((BM, IB), tl.float32)
+    if NORM:
+        rho = inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
+        slope = -0.5 * rho * rho * d_y * tl.load(left + at_local, in_h, 0.0)
+        tl.store(d_square + at_local, slope, in_h)
+        d_code = norm_slope(code, slope, gram + model * (R + 1) * HB * IB, R + 1, IB, HB, PRECISION)
+        scaled = scaled * rho
+    tl.store(left + at_local, scaled, in_h)
+    v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
+    d_v = tl.zeros((BM, OB), tl.float32)
+    for i in range(R + 1):
+        block = tl.load(kernel + (i * HB + h[:, None]) * OB + o[None, :])
+        part = tl.dot(scaled, block, input_precision=PRECISION)
+        d_v += column(code, i, IB)[:, None] * part
+        d_code += tl.where((i_axis == i)[None, :], tl.sum(part * v, axis=1)[:, None], 0.0)
+    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
+    d_v = tl.where((o % 2 == 1)[None, :], -d_v, d_v)
+    at_o = row[:, None] * (2 * P) + o[None, :]
+    tl.store(d_s + at_o, d_v, live[:, None] & (o < 2 * P)[None, :])
+    if BOTH:
+        behind = (o >= 2 * P) & (o < 4 * P)
+        tl.store(d_backward_s + at_o - 2 * P, d_v, live[:, None] & behind[None, :])
+
+
+@triton.jit
+def drive_backward_kernel(
+    x, affine, valid, packed, kernel, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
+    N, W, start, rows, at_down, eps,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
+    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """From the drive's gradient: the input mix's share of du, added to d_u, and the gradient of its code."""
+    model = tl.program_id(1).to(tl.int64)
+    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    live = (local < rows) & (start + local < N)
+    row = model * N + start + local
+    local += model * rows
+    packed += model * W
+    kernel += model * (R + 1) * HB * OB
+    h = tl.arange(0, HB)
+    o = tl.arange(0, OB)
+    i_axis = tl.arange(0, IB)
+    at_h = row[:, None] * H + h[None, :]
+    in_h = live[:, None] & (h < H)[None, :]
+    at_local = local[:, None] * H + h[None, :]
+    _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+    down = packed + at_down
+    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
+    scaled = u
+    if NORM:
+        rho = inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
+        scaled = u * rho
+    tl.store(left + at_local, scaled, in_h)
+    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
+    d_v = tl.zeros((BM, HB), tl.float32)
+    d_code = tl.zeros((BM, IB), tl.float32)
+    for i in range(R + 1):
+        block = tl.load(kernel + (i * HB + h[None, :]) * OB + o[:, None])
+        part = tl.dot(g, block, input_precision=PRECISION)
+        d_v += column(code, i, IB)[:, None] * part
+        d_code += tl.where((i_axis == i)[None, :], tl.sum(part * scaled, axis=1)[:, None], 0.0)
+    if NORM:
+        slope = -0.5 * rho * rho * d_v * scaled
+        d_v = d_v * rho
+        tl.store(d_square + at_local, slope, in_h)
+        d_code += norm_slope(code, slope, gram + model * (R + 1) * HB * IB, R + 1, IB, HB, PRECISION)
+    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
+    tl.store(d_u + at_h, tl.load(d_u + at_h, in_h, 0.0) + d_v, in_h)
+
+
+@triton.jit
+def heads_backward_kernel(
+    gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, tiles, width,
+    at_drive_code, at_readout_code, at_affine, eps, clip,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
+    BM: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
+    HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dx: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates."""
+    model = tl.program_id(1).to(tl.int64)
+    program = tl.program_id(0).to(tl.int64)
+    packed += model * W
+    affine += model * 2 * H
+    h = tl.arange(0, HB)
+    mode = tl.arange(0, PB)
+    i_axis = tl.arange(0, IB)
+    scale = tl.load(affine + h, h < H, 0.0)[None, :]
+    acc_decay = tl.zeros((PB, HB), tl.float32)
+    acc_decay_bias = tl.zeros((PB,), tl.float32)
+    acc_decay_norm = tl.zeros((PB,), tl.float32)
+    acc_drive = tl.zeros((IB, HB), tl.float32)
+    acc_drive_bias = tl.zeros((IB,), tl.float32)
+    acc_readout = tl.zeros((IB, HB), tl.float32)
+    acc_readout_bias = tl.zeros((IB,), tl.float32)
+    acc_scale = tl.zeros((HB,), tl.float32)
+    acc_shift = tl.zeros((HB,), tl.float32)
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        row = (program * tiles + tile) * BM + tl.arange(0, BM)
+        live = row < N
+        row += model * N
+        at_h = row[:, None] * H + h[None, :]
+        in_h = live[:, None] & (h < H)[None, :]
+        raw, u, keep = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+        du = tl.load(d_u + at_h, in_h, 0.0)
+        at_code = row[:, None] * R + i_axis[None, :]
+        in_code = live[:, None] & (i_axis < R)[None, :]
+        d_code = tl.load(d_drive_codes + at_code, in_code, 0.0)
+        weight = load_down(packed + at_drive_code, H, R, HB, IB, DOWN)
+        du += tl.dot(d_code, tl.trans(weight), input_precision=PRECISION)
+        acc_drive += tl.dot(tl.trans(d_code), u, input_precision=PRECISION)
+        acc_drive_bias += tl.sum(d_code, axis=0)
+        d_code = tl.load(d_readout_codes + at_code, in_code, 0.0)
+        weight = load_down(packed + at_readout_code, H, R, HB, IB, DOWN)
+        du += tl.dot(d_code, tl.trans(weight), input_precision=PRECISION)
+        acc_readout += tl.dot(tl.trans(d_code), u, input_precision=PRECISION)
+        acc_readout_bias += tl.sum(d_code, axis=0)
+
+        theta, inverse, norm, _, slope = decay_head(
+            u, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
+        )
+        d_theta = tl.load(d_decay + row[:, None] * P + mode[None, :], live[:, None] & (mode < P)[None, :], 0.0)
+        d_theta = d_theta * slope
+        if RATE_NORM:
+            acc_decay_norm += tl.sum(d_theta * theta * inverse[:, None], axis=0)
+            d_theta = d_theta * norm[None, :]
+            along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
+            d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
+        acc_decay += tl.dot(tl.trans(d_theta), u, input_precision=PRECISION)
+        acc_decay_bias += tl.sum(d_theta, axis=0)
+        du += tl.dot(d_theta, load_matrix(packed, mode, h, P, H), input_precision=PRECISION)
+
+        du = tl.where(keep[:, None], du, 0.0)
+        acc_scale += tl.sum(du * raw, axis=0)
+        acc_shift += tl.sum(du, axis=0)
+        tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
+
+    partial += (model * tl.num_programs(0) + program) * width
+    store_matrix(partial, acc_decay, mode, h, P, H)
+    tl.store(partial + P * H + mode, acc_decay_bias, mode < P)
+    if RATE_NORM:
+        tl.store(partial + P * H + P + mode, acc_decay_norm, mode < P)
+    if DOWN:
+        store_matrix(partial + at_drive_code, acc_drive, i_axis, h, R, H)
+        tl.store(partial + at_drive_code + R * H + i_axis, acc_drive_bias, i_axis < R)
+        store_matrix(partial + at_readout_code, acc_readout, i_axis, h, R, H)
+        tl.store(partial + at_readout_code + R * H + i_axis, acc_readout_bias, i_axis < R)
+    tl.store(partial + at_affine + h, acc_scale, h < H)
+    tl.store(partial + at_affine + H + h, acc_shift, h < H)
+
+
+@triton.jit
+def block_weight_kernel(
+    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
+    H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
+    BM: tl.constexpr, GROUP: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ z̃_i left ⊗ right (…, OB) and beside it Σ z̃_i dq ⊗ z̃ (…, IB) over a split of the range, GROUP values of i."""
+    member = tl.program_id(0) * GROUP + tl.arange(0, GROUP)
+    split = tl.program_id(1).to(tl.int64)
+    model = tl.program_id(2).to(tl.int64)
+    h = tl.arange(0, HB)
+    o = tl.arange(0, OB)
+    i_axis = tl.arange(0, IB)
+    acc = tl.zeros((GROUP * HB, OB), tl.float32)
+    acc_gram = tl.zeros((GROUP * HB, IB), tl.float32)
+    for offset in range(0, rows_per_split, BM):
+        local = split * rows_per_split + offset + tl.arange(0, BM)
+        live = (local < rows) & (start + local < N)
+        row = model * N + start + local
+        local += model * rows
+        weight = tl.load(codes + local[:, None] * R + member[None, :], live[:, None] & (member < R)[None, :], 0.0)
+        weight = tl.where((member == R)[None, :], 1.0, weight)
+        in_h = live[:, None] & (h < H)[None, :]
+        a = tl.load(left + local[:, None] * H + h[None, :], in_h, 0.0)
+        at = row[:, None] * P2 + o[None, :]
+        b = tl.load(right + at, live[:, None] & (o < P2)[None, :], 0.0)
+        if BOTH:
+            b += tl.load(behind + at - P2, live[:, None] & ((o >= P2) & (o < 2 * P2))[None, :], 0.0)
+        if OUTPUT:
+            b = tl.where((o % 2 == 1)[None, :], -b, b)
+        wide = tl.reshape(weight[:, :, None] * a[:, None, :], (BM, GROUP * HB))
+        acc += tl.dot(tl.trans(wide), b, input_precision=PRECISION)
+        if NORM:
+            q = tl.load(d_square + local[:, None] * H + h[None, :], in_h, 0.0)
+            wide = tl.reshape(weight[:, :, None] * q[:, None, :], (BM, GROUP * HB))
+            code = tl.load(codes + local[:, None] * R + i_axis[None, :], live[:, None] & (i_axis < R)[None, :], 0.0)
+            code = tl.where((i_axis == R)[None, :], 1.0, code)
+            acc_gram += tl.dot(tl.trans(wide), code, input_precision=PRECISION)
+    at = ((model * tl.num_programs(1) + split) * tl.num_programs(0) + tl.program_id(0)) * GROUP * HB
+    at = (at + tl.arange(0, GROUP * HB))[:, None] * (OB + IB)
+    tl.store(out + at + o[None, :], acc)
+    tl.store(out + at + OB + i_axis[None, :], acc_gram)

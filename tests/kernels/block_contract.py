@@ -1,0 +1,127 @@
+"""What a block as one operator promises: output, final state and every gradient equal the composed float64 block."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.comparison import relative_error
+from tests.tolerances import FLOAT32_FORWARD, FLOAT32_GRADIENT
+from tides.kernels import block_operator, use_backend
+from tides.nn import TIDESConfig
+from tides.nn.block import Block
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"bidirectional": True},
+    {"bidirectional": True, "compat": "release"},
+    {"rank": "full"},
+    {"projector_norm": False, "reparam": "softplus"},
+    {"reparam": "stable", "hold": "preceding", "discretisation": "bilinear"},
+    {"reparam": "standard", "clip": 1e-4, "discretisation": "dirac"},
+    {"conjugate": True},
+    {"expand": 2.0},
+]
+
+
+def make_block(case: dict[str, Any], sizes: tuple[int, int, int], seed: int = 0) -> Block:
+    """A block with hidden size, state size and rank of `sizes`, away from its starting point."""
+    h, p, r = sizes
+    config = TIDESConfig(**{"input_size": 1, "hidden_size": h, "state_size": p, "depth": 1, "rank": r} | case)
+    torch.manual_seed(seed)
+    block = Block(config)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return block
+
+
+def run(block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, padded: bool) -> dict[str, Tensor]:
+    """Everything the block computes, by name; gradients of a random functional of output and final state."""
+    generator = torch.Generator().manual_seed(1)
+    width = block.ssm.config.hidden_size
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    block = block.to(device, dtype)
+    x, gaps = draw(2, l, width).requires_grad_(), draw(2, l).abs().requires_grad_()
+    valid = None
+    if padded:
+        valid = (torch.arange(l) < torch.tensor([[l - 1], [l // 2]])).to(device)
+    with use_backend(backend):
+        y, last = block(x, gaps, valid=valid)
+    found = {"y": y} | {name: torch.view_as_real(part) for name, part in last._asdict().items()}
+    total = sum((part * draw(*part.shape)).sum() for part in found.values())
+    leaves = {"x": x, "gaps": gaps, **dict(block.named_parameters())}
+    gradients = torch.autograd.grad(total, list(leaves.values()))  # type: ignore[arg-type]
+    return {name: part.detach() for name, part in found.items()} | {
+        f"d {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)
+    }
+
+
+def check_block(case: dict[str, Any], sizes: tuple[int, int, int], l: int, padded: bool, device: str) -> None:
+    """The fused block ran, and equals the reference."""
+    block = make_block(case, sizes)
+    with use_backend("triton"):
+        tail = block.glu.weights()
+        assert tail is not None
+        x = torch.zeros(1, l, sizes[0], device=device)
+        assert block_operator(x, block.ssm.weights(), block.ssm.spec, tail) is not None
+    wanted = run(block, "reference", torch.float64, device, l, padded)
+    found = run(make_block(case, sizes), "triton", torch.float32, device, l, padded)
+    for name, value in wanted.items():
+        bound = FLOAT32_GRADIENT if name.startswith("d ") else FLOAT32_FORWARD
+        error = relative_error(found[name].double(), value)
+        assert error < bound, f"{case} {name}: {error:.1e}"
+
+
+def check_stacked(device: str, l: int) -> None:
+    """Two models under vmap are each by itself, forwards and backwards."""
+    blocks = [make_block({}, (5, 3, 2), seed).to(device) for seed in (1, 2)]
+    names = [name for name, _ in blocks[0].named_parameters()]
+    x, gaps = torch.randn(2, 2, l, 5, device=device), torch.rand(2, l, device=device)
+    for block in blocks:
+        block.eval()
+
+    def call(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        y: Tensor = torch.func.functional_call(blocks[0], parameters, (x, gaps))[0]
+        return y
+
+    stacked = {
+        name: torch.stack([dict(block.named_parameters())[name].detach() for block in blocks]).requires_grad_()
+        for name in names
+    }
+    with use_backend("triton"):
+        together = torch.func.vmap(call)(stacked, x)
+        gradients = torch.autograd.grad(together.square().sum(), list(stacked.values()))
+        for k, block in enumerate(blocks):
+            alone = block(x[k], gaps)[0]
+            torch.testing.assert_close(together[k], alone, rtol=1e-5, atol=1e-6)
+            parts = torch.autograd.grad(alone.square().sum(), list(block.parameters()))
+            for name, part, gradient in zip(names, parts, gradients, strict=True):
+                assert relative_error(gradient[k].double(), part.double()) < FLOAT32_GRADIENT, name
+
+
+def check_dropout(device: str, l: int) -> None:
+    """The same seed gives the same masks, forwards and backwards: the gradient is that of the function computed."""
+    block = make_block({"dropout": 0.4}, (5, 3, 2)).to(device)
+    block.train()
+    x, gaps = torch.randn(2, l, 5, device=device), torch.rand(2, l, device=device)
+    direction = torch.randn(2, l, 5, device=device)
+
+    def value(x: Tensor, seed: int = 3) -> Tensor:
+        torch.manual_seed(seed)
+        with use_backend("triton"):
+            y: Tensor = block(x, gaps)[0]
+        return y
+
+    assert torch.equal(value(x), value(x))
+    kept = (value(x) != value(x, seed=4)).float().mean()
+    assert kept > 0.2, "another seed, other masks"
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad((value(x) * direction).sum(), x)
+    with torch.no_grad():
+        eps = 1e-2
+        change = ((value(x + eps * direction) - value(x - eps * direction)) * direction).sum() / (2 * eps)
+    torch.testing.assert_close((gradient * direction).sum(), change, rtol=2e-2, atol=1e-2)

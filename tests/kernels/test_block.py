@@ -1,0 +1,30 @@
+"""The fused block on a GPU, against the composed float64 block."""
+
+from typing import Any
+
+import pytest
+
+from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stacked
+
+pytestmark = [pytest.mark.gpu]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("sizes", [(5, 2, 3), (32, 16, 8), (15, 12, 5)])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, int, int], padded: bool) -> None:
+    if case.get("rank") == "full" and sizes[0] > 16:
+        pytest.skip("a code of this width is beyond the fused block")
+    check_block(case, sizes, 700, padded, "cuda")
+
+
+def test_a_long_block_in_several_ranges_equals_its_parts() -> None:
+    check_block({}, (8, 4, 2), 140_001, False, "cuda")
+
+
+def test_stacked_models_are_each_by_itself() -> None:
+    check_stacked("cuda", 300)
+
+
+def test_dropout_has_the_gradient_of_its_function() -> None:
+    check_dropout("cuda", 300)
