@@ -8,7 +8,7 @@ from tides import baselines
 from tides.training import TrainConfig
 from tides.training.lanes import Member, ResidentSeries, fit_side_by_side
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.mark.parametrize("name", baselines.names())
