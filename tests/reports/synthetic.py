@@ -7,7 +7,7 @@ import numpy as np
 
 from tides.records import Record, cell_id, write_record
 
-FIGURES = ("uea_figure", "physiome_figure", "random_drop_figure", "speed_figure", "ablations_figure")
+FIGURES = ("uea_figure", "physiome_figure", "random_drop_figure", "speed_figure", "ablations_figure", "anytime_figure")
 """Modules of `tides.reports` whose `draw` takes longer than all the rest of a report."""
 ENVIRONMENT = {"python": "3.11.7", "tides-ssm": "0.1.0", "torch": "2.13.0", "numpy": "2.0", "cpus": "2"}
 

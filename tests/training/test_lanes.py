@@ -148,8 +148,9 @@ def test_an_interrupted_call_continues_and_ends_the_same(tmp_path: Path) -> None
         assert (one.stopped, one.best_epoch) == (other.stopped, other.best_epoch)
     for one, other in zip(again, whole, strict=True):
         assert torch.equal(weights(one.model), weights(other.model))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="lr"):
-        fit_side_by_side([member(1, resident)], settings.replace(lr=1.0), folder=tmp_path)
+    # Another learning rate is another run and begins at the beginning.
+    (other,) = fit_side_by_side([member(1, resident)], settings.replace(lr=1e-3), folder=tmp_path)
+    assert other.history[0] != wanted[0].history[0]
 
 
 def test_settings_that_lanes_do_not_know_are_refused() -> None:

@@ -6,6 +6,8 @@ REPORTS = {
     "physiome": "tides.reports.physiome",
     "random-drop": "tides.reports.random_drop",
     "ablations": "tides.reports.ablations",
+    "anytime": "tides.reports.anytime",
     "efficiency": "tides.reports.efficiency",
     "speed": "tides.reports.speed",
+    "zoo": "tides.reports.zoo",
 }

@@ -75,10 +75,8 @@ def fit_side_by_side(
     """
     _check(config)
     start = saved = time.perf_counter()
-    lanes = [
-        _Lane(member, config.replace(seed=member.seed), None if folder is None else Path(folder) / str(place))
-        for place, member in enumerate(members)
-    ]
+    home = None if folder is None else Path(folder)
+    lanes = [_Lane(member, config.replace(seed=member.seed), home) for member in members]
     while active := [lane for lane in lanes if lane.state.stopped is None]:
         for lane in active:
             lane.begin()
@@ -148,7 +146,9 @@ class _Lane:
                 self.optimiser.forget()
             self.track.restart()
             torch.cuda.synchronize(self.device)
-        self.keeper = None if folder is None else CheckpointFolder(folder, self._identity(), RunState)
+        identity = self._identity()
+        # A folder of its own, so that a lane finds its checkpoint whatever runs beside it this time.
+        self.keeper = None if folder is None else CheckpointFolder(folder / identity["run"], identity, RunState)
         found = None if self.keeper is None else self.keeper.load()
         if found is not None:
             self._restore(found)
@@ -230,10 +230,11 @@ class _Lane:
         self.track.set_random_state(found.tensors["random"])
 
     def _identity(self) -> dict[str, Any]:
-        """Another configuration, model or choice of series cannot be continued here."""
-        shapes = [(name, list(tensor.shape)) for name, tensor in self.model.state_dict().items()]
-        content = repr((shapes, self.member.train.tolist(), list(self.member.validation.values.shape)))
+        """Another configuration, model or choice of series is another run."""
         settings = {name: value for name, value in self.config.to_dict().items() if name not in BOOKKEEPING}
+        shapes = [(name, list(tensor.shape)) for name, tensor in self.model.state_dict().items()]
+        data = (self.member.train.tolist(), list(self.member.validation.values.shape))
+        content = repr((type(self.model).__name__, settings, shapes, data))
         return {"config": settings, "run": hashlib.sha256(content.encode()).hexdigest()[:16]}
 
     def _descent(self, size: int) -> Callable[[], None]:
