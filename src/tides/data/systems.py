@@ -13,9 +13,15 @@ __all__ = ["CALCIUM", "HODGKIN_HUXLEY", "SYSTEMS", "System", "classification", "
 
 
 def simulate(
-    name: str, n: int, seed: int = 0, *, spread: float = 0.1, control: Array | None = None
+    name: str,
+    n: int,
+    seed: int = 0,
+    *,
+    spread: float = 0.1,
+    control: Array | None = None,
+    span: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times (t,) and states (n, t, c) of n instances on a fine grid over the system's span.
+    """Times (t,) and states (n, t, c) of n instances on a fine grid over the system's span, or another one.
 
     Every parameter is drawn within ±`spread` of its textbook value, relatively; `control` (n,) fixes the one
     that decides the regime. Instances are first integrated for a random while, so that phases differ.
@@ -32,8 +38,9 @@ def simulate(
     initial = np.array(system.initial)[:, None] * (
         1.0 + spread * generator.uniform(-1.0, 1.0, (len(system.initial), n))
     )
-    times, states = integrate(system, parameters, initial, 2.0 * system.settle + system.span)
-    steps = round(system.span / system.step) + 1
+    length = system.span if span is None else span
+    times, states = integrate(system, parameters, initial, 2.0 * system.settle + length)
+    steps = round(length / system.step) + 1
     first = generator.integers(round(system.settle / system.step), len(times) - steps + 1, n)
     window = first[:, None] + np.arange(steps)
     return times[:steps], np.take_along_axis(states, window[:, :, None], axis=1)
@@ -67,7 +74,7 @@ def forecasting(
             IrregularSeries(
                 values=seen,
                 times=times[past],
-                observed=_partly(generator, seen.shape, missing),
+                observed=partly_observed(generator, seen.shape, missing),
                 query_times=times[~past],
                 target=values[~past],
                 id=i,
@@ -110,7 +117,7 @@ def classification(
             times = np.sort(generator.uniform(0.0, system.span, count))
         values = _sample(grid, states[i], times)
         values += noise * deviation * generator.standard_normal(values.shape)
-        observed = _partly(generator, values.shape, missing)
+        observed = partly_observed(generator, values.shape, missing)
         series.append(IrregularSeries(values, times, observed, label=int(labels[i]), id=i, start=0.0))
     names = tuple(regime.name for regime in system.regimes)
     return IrregularDataset(series, schema=Schema(system.channels, system.unit, class_names=names))
@@ -134,7 +141,7 @@ def _sample(grid: Array, states: Array, times: Array) -> Array:
     return np.stack([np.interp(times, grid, channel) for channel in states.T], axis=1)
 
 
-def _partly(generator: np.random.Generator, shape: tuple[int, ...], missing: float) -> NDArray[np.bool_]:
+def partly_observed(generator: np.random.Generator, shape: tuple[int, ...], missing: float) -> NDArray[np.bool_]:
     """Each entry kept with probability 1 − missing; a step that lost all of them keeps one."""
     observed = generator.random(shape) >= missing
     empty = np.flatnonzero(~observed.any(axis=1))

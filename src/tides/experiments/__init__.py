@@ -6,5 +6,6 @@ EXPERIMENTS = {
     "uea": "tides.experiments.uea",
     "random-drop": "tides.experiments.random_drop",
     "ablations": "tides.experiments.ablations",
+    "anytime": "tides.experiments.anytime",
     "efficiency": "tides.experiments.efficiency",
 }

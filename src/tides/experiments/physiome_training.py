@@ -20,11 +20,12 @@ from tides.records import Record
 from tides.training import FitResult, Forecasting, TrainConfig, fit_population, population_losses
 
 Make = Callable[[Mapping[str, Any], int, IrregularBatch], Forecaster | ForecastModel]
-_TRIVIAL: dict[str, Callable[[ForecastConfig], ForecastModel]] = {
+TRIVIAL: dict[str, Callable[[ForecastConfig], ForecastModel]] = {
     "zero": ZeroForecast,
     "last": LastValueForecast,
     "mean": ObservedMeanForecast,
 }
+"""Predictors that learn nothing."""
 
 
 def train_folds(cell: Cell, context: Context, make: Make) -> Record:
@@ -95,7 +96,7 @@ def trivial_errors(part: IrregularBatch) -> dict[str, float]:
     """Squared error of predicting zero, the last value and the mean of what was observed."""
     task, config = Forecasting(), ForecastConfig(input_size=part.values.shape[-1])
     found = {}
-    for name, kind in _TRIVIAL.items():
+    for name, kind in TRIVIAL.items():
         total, weight = task.loss(task.predict(kind(config), part), part)
         found[name] = float(total / weight)
     return found
