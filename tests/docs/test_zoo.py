@@ -1,46 +1,31 @@
-"""The model zoo names every baseline and shows the published numbers that the reports show."""
+"""The model zoo page says what the facts, the measurements and the reports say."""
 
-import re
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.docs.blocks import ROOT
-from tides import baselines
-from tides.reports.published import published
+from tides.reports import zoo
+from tides.reports.document import BEGIN, END, MARKDOWN
 
 PAGE = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")
-TITLES = {
-    "s5": "S5",
-    "lru": "LRU",
-    "s6": "S6",
-    "mamba": "Mamba",
-    "ncde": "NCDE",
-    "nrde": "NRDE",
-    "log-ncde": "LogNCDE",
-    "linoss-im": "LinOSS-IM",
-    "linoss-imex": "LinOSS-IMEX",
-    "d-linoss": "D-LinOSS",
-    "rformer": "RFormer",
-    "transformer": "Transformer",
-    "logsig-ssm": "LogSig-SSM",
-}
-COLUMNS = ("EW", "SCP1", "SCP2", "ETC", "HB", "MI")
+SOURCE = ROOT / "results" / "zoo"
 
 
-@pytest.mark.parametrize("name", baselines.names())
-def test_every_baseline_is_on_the_page(name: str) -> None:
-    family = name.removeprefix("neural-flow")
-    assert f"`{name}`" in PAGE or (family != name and f"`{family}`" in PAGE)
+@pytest.mark.parametrize("fact", zoo.facts(), ids=lambda fact: fact["name"])
+def test_every_baseline_is_on_the_page(fact: dict[str, str]) -> None:
+    if fact["task"] == "classification":
+        row = " | ".join([f"`{fact['name']}`", fact["what"], fact["when"], fact["licence"], fact["source"]])
+        assert f"| {row} |" in PAGE
+    family = fact["name"].removeprefix("neural-flow")
+    assert f"`{fact['name']}`" in PAGE or f"`{family}`" in PAGE
 
 
-@pytest.mark.parametrize("name", TITLES)
-def test_published_numbers_are_those_of_the_reports(name: str) -> None:
-    numbers = published("uea")
-    model = next(m for m in [*numbers["model"], *numbers["later"]] if m["name"] == TITLES[name])
-    section = PAGE.split("## Beside the published numbers")[1]
-    row = re.search(rf"^\| `{re.escape(name)}`[^|]* \| (.*) \|$", section, re.MULTILINE)
-    assert row, name
-    for column, shown in zip(COLUMNS, row[1].split(" | "), strict=True):
-        value = model["mean"][numbers["datasets"].index(column)]
-        assert shown == ("out of memory" if np.isnan(value) else f"{value:.1f}"), column
+def test_tables_come_from_the_measurements(tmp_path: Path) -> None:
+    shown = PAGE.partition(BEGIN)[2].partition(END)[0].strip()
+    if not SOURCE.is_dir():
+        assert shown == "No measurements are committed yet."
+        return
+    zoo.report(SOURCE, [], tmp_path)
+    wanted = (tmp_path / MARKDOWN).read_text(encoding="utf-8").strip()
+    assert shown == wanted, "run: tides report zoo --in results/zoo --into docs/zoo.md"
