@@ -48,6 +48,7 @@ def test_ratios_against_what_a_change_is_compared_with(folder: Path) -> None:
     assert (page.parent / "ablations.png").stat().st_size > 5_000
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_every_dataset_and_fold_is_there(folder: Path) -> None:
     page, _ = ablations.report(folder)
     rows = {row["change"]: row for row in read(page.parent / "ablations-datasets.csv")}

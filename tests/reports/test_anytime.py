@@ -55,6 +55,7 @@ def test_horizons_trivial_predictors_and_figure(folder: Path) -> None:
     assert (page.parent / "anytime-embedded-calcium-paper.png").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_ratios_are_paired_by_seed(folder: Path) -> None:
     page, _ = anytime.report(folder)
     rows = {row["ratio of"]: row for row in read(page.parent / "anytime-embedded-calcium-paper-differences.csv")}

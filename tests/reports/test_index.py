@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.synthetic import FIGURES, drop_record, physiome_record, speed_record, uea_record, write
+from tests.reports.synthetic import drop_record, physiome_record, speed_record, uea_record, write
 from tides.errors import DataError
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, insert
@@ -25,12 +25,6 @@ def results(root: Path) -> Path:
     write(root / "efficiency", speed_record("triton", 1000, 0.03, 57e6))
     write(root / "random-drop", *(drop_record(model, seed, 0.7) for model in ("tides", "s5") for seed in (1, 2)))
     return root
-
-
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    for figure in FIGURES:
-        monkeypatch.setattr(f"tides.reports.{figure}.draw", lambda *_: "data:image/png;base64,")
 
 
 @pytest.mark.usefixtures("no_figures")

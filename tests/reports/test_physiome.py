@@ -42,6 +42,7 @@ def test_fifty_rows_in_jgd_order_with_what_was_not_run(folder: Path) -> None:
     assert (page.parent / "physiome-jgd.png").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_standing_counts_ranks_wins_and_ratios_over_what_was_run(folder: Path) -> None:
     page, _ = physiome.report(folder)
     rows = {row["model"]: row for row in read(page.parent / "physiome-standing-tides-paper.csv")}
@@ -57,6 +58,7 @@ def test_standing_counts_ranks_wins_and_ratios_over_what_was_run(folder: Path) -
     assert rows["LinODEnet"]["paper's rank and wins (50)"] == "2.62, 16"
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_excess_over_the_floor_and_folds(folder: Path) -> None:
     page, _ = physiome.report(folder)
     excess = {row["dataset"]: row for row in read(page.parent / "physiome-excess.csv")}
@@ -67,6 +69,7 @@ def test_excess_over_the_floor_and_folds(folder: Path) -> None:
     assert "0.4000 diverged" in folds
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_two_settings_of_one_dataset_are_refused(folder: Path) -> None:
     from dataclasses import replace
 

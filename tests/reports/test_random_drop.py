@@ -35,6 +35,7 @@ def test_tables_and_figure(folder: Path) -> None:
     assert "EigenWorms itself was not run here" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_differences_are_paired_by_seed(folder: Path) -> None:
     page, _ = random_drop.report(folder)
     rows = (page.parent / "random-drop-SCP1-recommended-differences.csv").read_text(encoding="utf-8").splitlines()
@@ -44,6 +45,7 @@ def test_differences_are_paired_by_seed(folder: Path) -> None:
     assert "+40.0 +40.0 to +40.0" in rows[1]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_baselines_join_under_their_own_names(folder: Path) -> None:
     from dataclasses import replace
 
@@ -58,6 +60,7 @@ def test_baselines_join_under_their_own_names(folder: Path) -> None:
     assert rows[-1].startswith('lru-physical,"28,000",1,')
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
     from dataclasses import replace
 

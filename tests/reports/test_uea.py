@@ -40,6 +40,7 @@ def test_tables_hold_means_intervals_published_numbers_and_every_seed(folder: Pa
         assert f"{correct} of 85" in seeds
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_what_was_not_run_says_so_and_gets_no_average(folder: Path) -> None:
     page, summary = uea.report(folder)
     ours = read(page.parent / "uea.csv")[0]
@@ -48,6 +49,7 @@ def test_what_was_not_run_says_so_and_gets_no_average(folder: Path) -> None:
     assert "(ours)" not in summary
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_quick_records_are_refused(folder: Path, tmp_path: Path) -> None:
     page, summary = uea.report(folder)
     assert "100.0" not in summary
@@ -57,6 +59,7 @@ def test_quick_records_are_refused(folder: Path, tmp_path: Path) -> None:
         uea.report(only)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_presets_are_compared_seed_by_seed(folder: Path) -> None:
     _, summary = uea.report(folder)
     line = next(line for line in summary.splitlines() if line.startswith("SCP1, walker"))
@@ -65,6 +68,7 @@ def test_presets_are_compared_seed_by_seed(folder: Path) -> None:
     assert line.split()[-1] == "0.149"
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_complete_group_is_ranked_with_the_published_models(tmp_path: Path) -> None:
     names = ("SCP1", "SCP2", "MI", "EW", "ETC", "HB")
     page, summary = uea.report(write(tmp_path, *(uea_record(name, 2345, 85) for name in names)))
@@ -79,6 +83,7 @@ def test_a_complete_group_is_ranked_with_the_published_models(tmp_path: Path) ->
     assert "state of the art" not in page.read_text(encoding="utf-8").lower()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_two_settings_of_one_seed_are_refused(tmp_path: Path) -> None:
     one, other = uea_record("SCP1", 1, 60), uea_record("SCP1", 1, 61)
     from dataclasses import replace
