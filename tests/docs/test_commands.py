@@ -27,8 +27,8 @@ def commands() -> list[tuple[str, list[str]]]:
             if block.language not in _SHELL or block.order == "skip":
                 continue
             for offset, line in enumerate(block.text.splitlines()):
-                text = line.removeprefix("$ ")
-                if text.startswith(_PROGRAMS) and not (block.language == "console" and text == line):
+                text = re.sub(r" [<>]+ \S+", "", line.removeprefix("$ "))
+                if text.startswith(_PROGRAMS) and not (block.language == "console" and not line.startswith("$ ")):
                     found.append((f"{name(page)}:{block.line + offset + 1}", shlex.split(text, comments=True)))
     return found
 
