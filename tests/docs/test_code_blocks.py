@@ -15,6 +15,7 @@ ELSEWHERE = {
     "docs/guide/uea.md": "tests/docs/test_guide_pages.py",
     "docs/guide/physiome.md": "tests/docs/test_guide_pages.py",
     "docs/guide/simulate.md": "tests/docs/test_guide_pages.py",
+    "docs/quickstart.md": "tests/docs/test_quickstart.py",
     "docs/reproduce/fading-flash.md": "tests/experiments/test_fading_flash.py",
 }
 HERE = [page for page in pages() if name(page) not in ELSEWHERE]
