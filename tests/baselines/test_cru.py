@@ -13,9 +13,8 @@ from tides.errors import ConfigError
 
 
 def dense(belief: Belief) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and full covariance of the first series."""
-    upper, lower, side = (np.diag(part[0].numpy()) for part in belief[1:])
-    return belief.mean[0].numpy(), np.block([[upper, side], [side, lower]])
+    """Mean and covariance of the first series."""
+    return belief.mean[0].numpy(), belief.covariance[0].numpy()
 
 
 def moments(matrix: np.ndarray, noise: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
@@ -60,39 +59,39 @@ def test_a_walk_of_an_exact_kalman_filter() -> None:
 def test_closed_form_of_a_decaying_channel() -> None:
     """An Ornstein-Uhlenbeck process seen once: variance v e^{−2θΔ} + q/(2θ)(1 − e^{−2θΔ}), then the product rule."""
     theta, noise, gap, variance, y = 0.7, 0.4, 1.3, 0.2, 1.5
-    start = Belief(*(torch.tensor([x], dtype=torch.float64) for x in ([0.5, 0.0], [2.0], [1.0], [0.0])))
+    identity = torch.eye(2, dtype=torch.float64)
+    start = Belief(torch.tensor([[0.5, 0.0]], dtype=torch.float64), torch.diag(torch.tensor([2.0, 1.0])).double()[None])
     moving = transition(
-        -theta * torch.eye(2, dtype=torch.float64)[None],
-        torch.full((1, 2), noise, dtype=torch.float64),
-        torch.tensor([gap], dtype=torch.float64),
-        squarings=6,
+        -theta * identity[None], torch.full((2,), noise).double(), torch.tensor([gap], dtype=torch.float64), squarings=6
     )
-    prior = predict(start, *moving)
+    prior = predict(start, *moving, torch.ones_like(identity))
     decay = np.exp(-theta * gap)
     expected = 2.0 * decay**2 + noise / (2 * theta) * (1 - decay**2)
-    assert float(prior.upper) == pytest.approx(expected, rel=1e-10)
+    assert float(prior.covariance[0, 0, 0]) == pytest.approx(expected, rel=1e-7)
     seen = update(prior, torch.tensor([[y]]), torch.tensor([[variance]]), torch.tensor([[True]]))
-    assert float(seen.upper) == pytest.approx(1 / (1 / expected + 1 / variance), rel=1e-6)
-    assert float(seen.mean[0, 0]) == pytest.approx(
-        (0.5 * decay / expected + y / variance) * float(seen.upper), rel=1e-6
-    )
+    left = float(seen.covariance[0, 0, 0])
+    assert left == pytest.approx(1 / (1 / expected + 1 / variance), rel=1e-6)
+    assert float(seen.mean[0, 0]) == pytest.approx((0.5 * decay / expected + y / variance) * left, rel=1e-6)
 
 
-def test_prediction_keeps_the_diagonals_of_the_full_covariance() -> None:
-    """Banded blocks: one step from a three-diagonal belief, against the full product."""
+def test_only_the_diagonals_of_the_blocks_are_kept() -> None:
+    """Banded blocks: one prediction against the full product, and an update that makes no new entries."""
     torch.manual_seed(0)
-    matrix, noise = torch.randn(1, 8, 8, dtype=torch.float64), torch.rand(1, 8, dtype=torch.float64)
-    belief = Belief(*(torch.rand(1, n, dtype=torch.float64) + 0.5 for n in (8, 4, 4)), torch.full((1, 4), 0.2).double())
-    found = predict(belief, *transition(matrix, noise, torch.tensor([0.6], dtype=torch.float64), squarings=6))
-    _, covariance = dense(belief)
-    transfer, integrated = moments(matrix[0].numpy(), noise[0].numpy(), 0.6)
-    full = transfer @ covariance @ transfer.T + integrated
-    for part, wanted in ((found.upper, full[:4, :4]), (found.lower, full[4:, 4:]), (found.side, full[:4, 4:])):
-        np.testing.assert_allclose(part[0], np.diag(wanted), rtol=1e-9)
+    model = make("cru", latent_size=8)
+    assert isinstance(model, CRU)
+    matrix, noise = torch.randn(1, 8, 8, dtype=torch.float64), torch.rand(8, dtype=torch.float64)
+    belief = Belief(torch.rand(1, 8, dtype=torch.float64), (torch.eye(8) + 0.2 * model.diagonals)[None])
+    moving = transition(matrix, noise, torch.tensor([0.6], dtype=torch.float64), squarings=6)
+    found = predict(belief, *moving, model.diagonals)
+    transfer, integrated = moments(matrix[0].numpy(), noise.numpy(), 0.6)
+    full = transfer @ dense(belief)[1] @ transfer.T + integrated
+    np.testing.assert_allclose(dense(found)[1], full * model.diagonals.numpy(), rtol=1e-7)
+    seen = update(found, torch.randn(1, 4).double(), torch.rand(1, 4).double(), torch.tensor([[True]]))
+    assert not (seen.covariance * (1 - model.diagonals)).any()
 
 
 def test_nothing_observed_leaves_the_belief() -> None:
-    belief = Belief(*(torch.rand(2, n, dtype=torch.float64) for n in (6, 3, 3, 3)))
+    belief = Belief(torch.rand(2, 6, dtype=torch.float64), torch.eye(6, dtype=torch.float64).expand(2, 6, 6))
     after = update(belief, torch.full((2, 3), 1e9), torch.ones(2, 3), torch.tensor([[False], [False]]))
     assert all(torch.equal(a, b) for a, b in zip(after, belief, strict=True))
 

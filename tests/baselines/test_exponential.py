@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tides.baselines.exponential import LONGEST, propagators, taylor_exponential, transition
+from tides.baselines.exponential import LONGEST, propagators, steps, taylor_exponential, transition
 
 
 @pytest.mark.parametrize(("norm", "tolerance"), [(0.5, 2e-7), (0.1, 1e-12)])
@@ -22,7 +22,7 @@ def test_one_matrix_and_many_gaps() -> None:
     gaps = torch.tensor([0.0, 1e-4, 1 / 256, 1 / 99, 0.3, 1.0, 2.5, LONGEST], dtype=torch.float64)
     state = torch.randn(len(gaps), 6, dtype=torch.float64)
     flow = propagators(matrix)
-    found = flow.advance(state, *flow.digits(gaps))
+    found = flow.advance(state, *steps(gaps))
     wanted = (torch.matrix_exp(matrix * gaps[:, None, None]) @ state[..., None])[..., 0]
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
     assert torch.equal(found[0], state[0])
@@ -31,7 +31,7 @@ def test_one_matrix_and_many_gaps() -> None:
 def test_gaps_beyond_the_longest_count_as_it() -> None:
     flow = propagators(torch.tensor([[-0.5]], dtype=torch.float64))
     state = torch.ones(2, 1, dtype=torch.float64)
-    found = flow.advance(state, *flow.digits(torch.tensor([LONGEST, 1e9], dtype=torch.float64)))
+    found = flow.advance(state, *steps(torch.tensor([LONGEST, 1e9], dtype=torch.float64)))
     torch.testing.assert_close(found[1], found[0])
 
 

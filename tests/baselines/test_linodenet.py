@@ -18,23 +18,23 @@ def stirred() -> LinODEnet:
     assert isinstance(model, LinODEnet)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "gate" in name or name == "speed":
-                parameter.fill_(0.3 if "gate" in name else 2.0)
+            if "gates" in name or name == "speed":
+                parameter.fill_(0.3 if "gates" in name else 2.0)
     return model
 
 
 def test_nothing_observed_changes_nothing() -> None:
     model = stirred()
     prior, y = torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
-    assert torch.equal(model.filtered(prior, y, torch.zeros_like(prior)), prior)
-    assert not torch.equal(model.filtered(prior, y, torch.ones_like(prior)), prior)
+    assert torch.equal(model.filter(prior, y, torch.zeros_like(prior)), prior)
+    assert not torch.equal(model.filter(prior, y, torch.ones_like(prior)), prior)
 
 
 def test_at_the_start_an_observation_replaces_the_forecast() -> None:
     model = make("linodenet")
     prior, y = torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
     mask = torch.tensor([1.0, 0, 1, 0, 0]).double().expand(4, 5)
-    torch.testing.assert_close(model.filtered(prior, y, mask), torch.where(mask > 0, y, prior))  # type: ignore
+    torch.testing.assert_close(model.filter(prior, y, mask), torch.where(mask > 0, y, prior))  # type: ignore
 
 
 def by_loop(model: LinODEnet, asked: Question, row: int) -> Tensor:
@@ -50,7 +50,7 @@ def by_loop(model: LinODEnet, asked: Question, row: int) -> Tensor:
         prior, y, mask = model.decoder(state)[:5], torch.zeros(5).double(), torch.zeros(5).double()
         if kind == 0:
             y[:3], mask[:3] = asked.values[row, k], asked.observed[row, k].double()
-        estimate = model.filtered(prior, y, mask)
+        estimate = model.filter(prior, y, mask)
         if kind == 1:
             answers[k] = estimate[:3]
         state = model.encoder(torch.cat([estimate, model.filling]))

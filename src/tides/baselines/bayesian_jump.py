@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from tides.baselines.affine import Affine
 from tides.baselines.forecasting import ForecastConfig, ForecastModel, Question
 from tides.baselines.gru import GRUCell
 
@@ -47,10 +48,10 @@ class Jump(nn.Module):
         c, h, f = config.input_size, config.hidden_size, config.feature_size
         self.channels = c
         self.observation = nn.Sequential(
-            nn.Linear(h, config.observation_size),
+            Affine(h, config.observation_size),
             nn.ReLU(),
             nn.Dropout(config.dropout),
-            nn.Linear(config.observation_size, 2 * c),
+            Affine(config.observation_size, 2 * c),
         )
         self.weight, self.bias = nn.Parameter(0.5 * torch.randn(c, 4, f)), nn.Parameter(torch.full((c, f), 0.1))
         self.cell = GRUCell(c * f, h)

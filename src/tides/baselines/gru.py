@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from tides.baselines.affine import Affine
+
 
 class GRUCell(nn.Module):
     """h' = (1 − z) n + z h with r, z = σ(W [x, h]), n = tanh(W x + r W h); weights as in `torch.nn.GRUCell`."""
@@ -10,7 +12,7 @@ class GRUCell(nn.Module):
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         self.width = width
-        self.from_input, self.from_state = nn.Linear(inputs, 3 * width), nn.Linear(width, 3 * width)
+        self.from_input, self.from_state = Affine(inputs, 3 * width), Affine(width, 3 * width)
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
         return self.step(self.from_input(x), h)

@@ -1,13 +1,15 @@
 """LinODEnet: a linear differential equation in a learned latent space, corrected by a filter at observations."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tides.baselines.exponential import propagators
+from tides.baselines.exponential import propagators, steps
 from tides.baselines.forecasting import ForecastConfig, ForecastModel, Question
 from tides.errors import ConfigError
 
@@ -32,46 +34,80 @@ class LinODEnetConfig(ForecastConfig):
             )
 
 
-class ResidualBlock(nn.Module):
-    """x + ε (W ReLU)²(x) with ε = 0 at the start."""
+class Prepared(nn.Module, ABC):
+    """A network that meets every event of a series. What depends on weights alone is computed once, and handed out
+    once per event by `unbind`: the gradients of all events are then added in one operation instead of one each.
+    """
+
+    @abstractmethod
+    def weights(self) -> tuple[Tensor, ...]:
+        """What `run` needs."""
+
+    @abstractmethod
+    def run(self, weights: tuple[Tensor, ...], x: Tensor, *more: Tensor) -> Tensor:
+        """The network on x."""
+
+    def per_event(self, events: int) -> list[tuple[Tensor, ...]]:
+        each = [weight.expand(events, *weight.shape).unbind(0) for weight in self.weights()]
+        return list(zip(*each, strict=True))
+
+    def forward(self, x: Tensor, *more: Tensor) -> Tensor:
+        return self.run(self.weights(), x, *more)
+
+
+class ResidualNetwork(Prepared):
+    """x ← x + ε (W ReLU)²(x), block by block, with ε = 0 at the start."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(2 * depth))
+        self.gates = nn.Parameter(torch.zeros(depth))
+
+    def weights(self) -> tuple[Tensor, ...]:
+        found: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            weight, bias = cast(nn.Linear, layer).weight.mT, cast(nn.Linear, layer).bias
+            gate = self.gates[index // 2] if index % 2 else 1.0
+            found += [weight * gate, bias * gate]
+        return tuple(found)
+
+    def run(self, weights: tuple[Tensor, ...], x: Tensor, *more: Tensor) -> Tensor:
+        for block in range(0, len(weights), 4):
+            inner, inner_bias, outer, outer_bias = weights[block : block + 4]
+            x = x + ((x.relu() @ inner + inner_bias).relu() @ outer + outer_bias)
+        return x
+
+
+class Filter(Prepared):
+    """What an observation y does to the forecast x̂, by one linear and then two nonlinear cells:
+
+        x̂ ← x̂ − (I + ε B) m (I + ε A) m (x̂ − y),   x̂ ← x̂ − ε (W ReLU)²(B m A m (x̂ − y))
+
+    without biases, so that nothing observed (m = 0) changes nothing. ε = 0 at the start: observed entries become y.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
-        self.gate = nn.Parameter(torch.zeros(()))
+        # Two matrices of the linear cell, four of each nonlinear one.
+        self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(10))
+        self.gates = nn.Parameter(torch.zeros(4))
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = x + self.gate * self.outer(self.inner(x.relu()).relu())
-        return result
+    def weights(self) -> tuple[Tensor, ...]:
+        matrices = [cast(nn.Linear, layer).weight.mT for layer in self.layers]
+        identity = torch.eye(matrices[0].shape[-1], dtype=matrices[0].dtype, device=matrices[0].device)
+        gated = [identity + gate * matrix for gate, matrix in zip(self.gates[:2], matrices[:2], strict=True)]
+        for cell, gate in ((2, self.gates[2]), (6, self.gates[3])):
+            gated += [*matrices[cell : cell + 3], gate * matrices[cell + 3]]
+        return tuple(gated)
 
-
-class LinearCell(nn.Module):
-    """x̂ − z, z = (I + ε_B B) m (I + ε_A A) m (x̂ − y): with ε = 0, at the start, observed entries become y."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner, self.outer = (nn.Linear(width, width, bias=False) for _ in range(2))
-        self.inner_gate, self.outer_gate = (nn.Parameter(torch.zeros(())) for _ in range(2))
-
-    def forward(self, prior: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        z = mask * (prior - y)
-        z = mask * (z + self.inner_gate * self.inner(z))
-        result: Tensor = prior - (z + self.outer_gate * self.outer(z))
-        return result
-
-
-class NonlinearCell(nn.Module):
-    """x̂ − ε (W ReLU)²(B m A m (x̂ − y)) without biases, ε = 0 at the start."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner, self.outer, self.first, self.second = (nn.Linear(width, width, bias=False) for _ in range(4))
-        self.gate = nn.Parameter(torch.zeros(()))
-
-    def forward(self, prior: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        z = self.outer(mask * self.inner(mask * (prior - y)))
-        result: Tensor = prior - self.gate * self.second(self.first(z.relu()).relu())
-        return result
+    def run(self, weights: tuple[Tensor, ...], x: Tensor, *more: Tensor) -> Tensor:
+        y, mask = more
+        x = x - (mask * ((mask * (x - y)) @ weights[0])) @ weights[1]
+        for cell in (2, 6):
+            inner, outer, first, second = weights[cell : cell + 4]
+            z = (mask * ((mask * (x - y)) @ inner)) @ outer
+            x = x - (z.relu() @ first).relu() @ second
+        return x
 
 
 class LinODEnet(ForecastModel):
@@ -79,11 +115,10 @@ class LinODEnet(ForecastModel):
 
         ẑ = exp(γ A Δ) ẑ⁺,   x̂ = dec(ẑ),   x̂⁺ = filter(x̂, y),   ẑ⁺ = enc([x̂⁺, w])
 
-    and x̂⁺ is the forecast. The filter is one linear and two nonlinear cells, all of which leave x̂ as it is when
-    nothing is observed. A starts skew-symmetric, γ at 0; the start ẑ⁺ and the filling w are learned. Exponentials
-    share one table per call (`exponential.Propagators`); gaps above four units of time count as four.
-    Source: Scholz et al., "Latent Linear ODEs with Neural Kalman Filtering for Irregular Time Series Forecasting",
-    2023.
+    and x̂⁺ is the forecast. `Filter` leaves x̂ as it is when nothing is observed. A starts skew-symmetric, γ at 0; the
+    start ẑ⁺ and the filling w are learned. All gaps share a few matrices (`exponential.Propagators`), and those above
+    four units of time count as four. Source: Scholz et al., "Latent Linear ODEs with Neural Kalman Filtering for
+    Irregular Time Series Forecasting", 2023.
     """
 
     config: LinODEnetConfig
@@ -95,8 +130,8 @@ class LinODEnet(ForecastModel):
         self.dynamics = nn.Parameter((gaussian - gaussian.T) / math.sqrt(2))
         self.speed = nn.Parameter(torch.zeros(()))
         self.start, self.filling = nn.Parameter(torch.randn(n)), nn.Parameter(torch.randn(n - h))
-        self.encoder, self.decoder = (nn.Sequential(*(ResidualBlock(n) for _ in range(config.depth))) for _ in range(2))
-        self.cells = nn.ModuleList([LinearCell(h), NonlinearCell(h), NonlinearCell(h)])
+        self.encoder, self.decoder = ResidualNetwork(n, config.depth), ResidualNetwork(n, config.depth)
+        self.filter = Filter(h)
 
     def answer(self, question: Question) -> Tensor:
         events = self.events(question)
@@ -104,18 +139,14 @@ class LinODEnet(ForecastModel):
         unseen = (0, self.config.hidden_size - c)
         y, mask = F.pad(events.values, unseen), F.pad(events.observed.to(events.values.dtype), unseen)
         flow = propagators(self.speed * self.dynamics)
-        digits, rest = flow.digits(events.gaps)
+        digits, powers = steps(events.gaps)
         filling = self.filling.expand(b, -1)
+        networks = zip(*(part.per_event(y.shape[1]) for part in (self.decoder, self.filter, self.encoder)), strict=True)
         state, forecasts = self.start.expand(b, -1), []
-        for k in range(y.shape[1]):
-            state = flow.advance(state, digits[:, k], rest[:, k])
-            estimate = self.filtered(self.decoder(state)[:, : self.config.hidden_size], y[:, k], mask[:, k])
+        for k, (decoder, filtering, encoder) in enumerate(networks):
+            state = flow.advance(state, digits[:, k], powers[:, k])
+            prior = self.decoder.run(decoder, state)[:, : self.config.hidden_size]
+            estimate = self.filter.run(filtering, prior, y[:, k], mask[:, k])
             forecasts.append(estimate[:, :c])
-            state = self.encoder(torch.cat([estimate, filling], dim=-1))
+            state = self.encoder.run(encoder, torch.cat([estimate, filling], dim=-1))
         return events.line.answers(torch.stack(forecasts, dim=1))
-
-    def filtered(self, prior: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """x̂ (b, h) corrected by the entries of y that `mask` marks with 1."""
-        for cell in self.cells:
-            prior = cell(prior, y, mask)
-        return prior
