@@ -3,6 +3,7 @@
 # make test-all   the same, then the slow tests
 # make test-gpu   the tests that need a CUDA device, with the Python on PATH (PYTHON=…)
 # make docs       build the documentation into site/
+# make tables     put the tables of the committed records into the pages of docs/reproduce
 # PIP_ARGS=…      passed to every pip install, e.g. PIP_ARGS="--no-index --find-links wheels"
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
-.PHONY: demo test test-all test-gpu lint docs clean
+.PHONY: demo test test-all test-gpu lint docs tables clean
 .DEFAULT_GOAL := help
 
 help:
@@ -54,6 +55,14 @@ test-gpu:
 
 docs: $(VENV)/.installed-docs
 	@$(BIN)/mkdocs build --strict
+
+tables: $(VENV)/.installed-dev
+	@for name in uea physiome random-drop anytime ablations; do \
+		if ls results/$$name/records/*.json >/dev/null 2>&1; then \
+			echo "==> docs/reproduce/$$name.md"; \
+			$(BIN)/tides report $$name --in results/$$name --into docs/reproduce/$$name.md >/dev/null || exit 1; \
+		fi; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
