@@ -38,7 +38,7 @@ class CExport(NamedTuple):
 def export_c(
     model: nn.Module, folder: str | Path, *, tick: float = 1e-3, int8: bool = False, unit: str = "time unit"
 ) -> CExport:
-    """Write `tides_model.h`, `tides_weights.h`, `tides_step.c` and `example.c` to `folder`.
+    """Write `tides_step.c`, its headers `tides_model.h`, `tides_layer.h` and `tides_weights.h`, and `example.c`.
 
     Timestamps are int64 ticks of `tick` time units (the unit of the gaps the model was trained with; `unit` names it
     in the header). The code computes in the model's own precision. With `int8` matrices are stored as bytes.
@@ -55,7 +55,9 @@ def export_c(
         "tides_weights.h": guard + "\n".join(weights.lines) + "\n",
     }
     sources = files("tides.streaming.export") / "c"
-    texts |= {name: (sources / name).read_text(encoding="utf-8") for name in ("tides_step.c", "example.c")}
+    texts |= {
+        name: (sources / name).read_text(encoding="utf-8") for name in ("tides_layer.h", "tides_step.c", "example.c")
+    }
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
