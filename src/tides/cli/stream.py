@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# What a shell reports of a program that SIGPIPE has ended.
+_NOBODY_READS = 141
+
 
 @app.command()
 def stream(
@@ -67,7 +70,7 @@ def stream(
         except BrokenPipeError:
             # Nobody reads any more. Python would complain once more when it flushes stdout at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(128 + signal.SIGPIPE) from None
+            raise SystemExit(_NOBODY_READS) from None
     if not quiet:
         print(_summary(tally, len(session.keys)), file=sys.stderr)
 
