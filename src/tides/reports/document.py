@@ -38,7 +38,12 @@ class Document:
         self._parts.append(picture(image, alternative, caption))
 
     def table(self, name: str, table: Table, *, main: bool = True) -> None:
-        """A table on the page and in files; `main` ones are printed in a terminal and in Markdown, too."""
+        """A table on the page and in files; `main` ones are printed in a terminal and in Markdown, too.
+
+        One without rows is left out.
+        """
+        if not table.rows:
+            return
         self._parts.append(table.to_html())
         (self.out / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
         (self.out / f"{name}.tex").write_text(table.to_latex(), encoding="utf-8")

@@ -29,7 +29,10 @@ def report_all(root: Path, out: Path | None = None) -> tuple[Path, str]:
             lines.append([name, "not run", ""])
             continue
         place = path.relative_to(folder).as_posix()
-        links.append(f'<li><a href="{escape(place)}">{escape(report.TITLE)}</a></li>')
+        count = len(list((root / name / "records").glob("*.json")))
+        links.append(
+            f'<li><a href="{escape(place)}">{escape(report.TITLE)}</a> <span class="note">{count} records</span></li>'
+        )
         lines.append([name, "report", place])
     if all(state == "not run" for _, state, _ in lines):
         raise DataError(f"{root}: no experiment has records there; run one first, or point to them with --in")
