@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from tests.reports.synthetic import record, write
+from tides.errors import DataError
 from tides.records import Record
 from tides.reports import ablations
 
 
-def cell(dataset: str, errors: list[float | None], factor: str = "", value: str = "", against: str = "base") -> Record:
+def cell(
+    dataset: str, errors: list[float | None], factor: str = "", value: str = "", against: str = "base", **more: Any
+) -> Record:
     config = {"dataset": dataset, "factor": factor, "value": value, "against": against, "variant": "recommended"}
+    config |= more
     measure = "nll" if dataset.startswith("regimes") else "mse"
     folds: list[dict[str, Any]] = [
         {f"test_{measure}": error, f"val_{measure}": None if error is None else 2 * error} for error in errors
@@ -56,3 +60,16 @@ def test_every_dataset_and_fold_is_there(folder: Path) -> None:
     assert rows["rank-full"]["REE01"] == "diverged"
     assert rows["rank-full"]["PUR02"] == "not run"
     assert "0.1000 diverged" in (page.parent / "ablations-folds.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("other", [{"train": {"epochs": 5}}, {"architecture": {"rank": 1, "depth": 2}}])
+def test_records_that_differ_in_more_than_the_change_do_not_mix(other: dict[str, Any], tmp_path: Path) -> None:
+    same = {"train": {"epochs": 100}, "architecture": {"rank": 8, "depth": 4}}
+    changed = {**same, "architecture": {"rank": 1, "depth": 4}, "changed": {"rank": 1}}
+    write(tmp_path, cell("REE01", [0.1], **same), cell("REE01", [0.2], "rank", "1", **changed))
+    _, summary = ablations.report(tmp_path)
+    assert "2.000" in summary
+    write(tmp_path, cell("PUR02", [0.2], "rank", "1", **{**changed, **other}))
+    with pytest.raises(DataError, match="more than its change"):
+        ablations.report(tmp_path)

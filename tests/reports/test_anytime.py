@@ -2,16 +2,19 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.reports.synthetic import record, write
+from tides.errors import DataError
 from tides.records import Record
 from tides.reports import anytime
 
 
-def cell(model: str, mode: str, seed: int, within: float, growth: float) -> Record:
+def cell(model: str, mode: str, seed: int, within: float, growth: float, **more: Any) -> Record:
     config = {"system": "embedded-calcium", "query_mode": mode, "model": model, "variant": "paper", "seed": seed}
+    config |= more
     bins = []
     for index in range(8):
         error = within * (1 + seed / 10) * growth ** (index // 2)
@@ -46,7 +49,8 @@ def read(path: Path) -> list[dict[str, str]]:
 def test_horizons_trivial_predictors_and_figure(folder: Path) -> None:
     page, summary = anytime.report(folder)
     rows = {row["model, asked by"]: row for row in read(page.parent / "anytime-embedded-calcium-paper.csv")}
-    assert list(rows)[:3] == ["TIDES, steps", "S5, steps", "TIDES, readout"]
+    assert list(rows)[:4] == ["TIDES, steps", "S5, steps", "Mamba_S, steps", "TIDES, readout"]
+    assert rows["Mamba_S, steps"]["within"] == rows["S5, readout"]["horizon 4, alone"] == "not run"
     assert rows["TIDES, steps"]["within"] == "0.1100 ± 0.0100"
     assert rows["TIDES, steps"]["horizon 4"] == f"{0.11 * 1.5**3:.4f}"
     assert rows["TIDES, steps"]["beyond ÷ within"] == f"{(1.5 + 1.5**2 + 1.5**3) / 3:.2f}"
@@ -63,3 +67,13 @@ def test_ratios_are_paired_by_seed(folder: Path) -> None:
     assert rows["TIDES, readout ÷ TIDES, steps"]["ratio"] == "1.000 1.000–1.000"
     seeds = read(page.parent / "anytime-embedded-calcium-paper-seeds.csv")
     assert len(seeds) == 9
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
+    write(folder, cell("mamba-s", "steps", 0, 0.1, 1.0, train={"epochs": 3}))
+    with pytest.raises(DataError, match="different settings"):
+        anytime.report(folder)
+    write(folder, cell("tides", "steps", 0, 0.1, 1.0, bins=4))
+    with pytest.raises(DataError, match="different settings"):
+        anytime.report(folder)

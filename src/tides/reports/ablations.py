@@ -1,9 +1,9 @@
 """The report of the ablations: what each single change does to the error, over datasets and in sum."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tides.reports.table import Table
 NAME = "ablations"
 TITLE = "Ablations: one factor at a time"
 BASE = "base"
+_SHARED = ("train", "folds", "instances", "parity", "query_mode")
 
 
 class Change(NamedTuple):
@@ -54,18 +55,29 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
 
 
 def gather(records: Sequence[Record]) -> Results:
-    """Records by change; two settings of one cell cannot stand in the same table."""
+    """Records by change; what differs in more than the change cannot stand in the same table."""
     results: Results = {}
-    for record in sorted(records, key=lambda r: (r.config["factor"], r.config["value"], r.config["dataset"])):
+    ordered = sorted(records, key=lambda r: (r.config["factor"], r.config["value"], r.config["dataset"]))
+    for record in ordered:
         config = record.config
         sets = results.setdefault(Change(config["factor"], config["value"]), {})
-        if config["dataset"] in sets:
+        other = sets.get(config["dataset"], ordered[0])
+        if config["dataset"] in sets or _differ(config, other.config):
             raise DataError(
-                f"{config['dataset']}, {config['factor']}-{config['value']}: two records with different settings; "
-                "choose one with --where key=value"
+                f"{config['dataset']}, {config['factor']}-{config['value']}: differs from other records in more than "
+                "its change; choose some with --where key=value"
             )
         sets[config["dataset"]] = record
     return results
+
+
+def _differ(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two cells differ in training, folds, or a field of the model that neither of them is about."""
+    touched = {*one.get("changed", {}), *two.get("changed", {}), "input_size"}
+    ours, theirs = one.get("architecture", {}), two.get("architecture", {})
+    return any(one.get(name) != two.get(name) for name in _SHARED) or any(
+        ours[name] != theirs.get(name) for name in ours if name not in touched
+    )
 
 
 def loss(record: Record, part: str) -> float:

@@ -19,6 +19,7 @@ NAME = "anytime"
 TITLE = "Any time: beyond the horizon that was trained for"
 LABELS = {"tides": "TIDES", "s5": "S5", "mamba-s": "Mamba_S"}
 _MODES = ("steps", "readout")
+_SHARED = ("sampling", "bins", "train")
 _DIGITS = 4
 
 
@@ -71,10 +72,12 @@ def gather(records: Sequence[Record]) -> dict[Comparison, Results]:
         config = record.config
         results = found.setdefault(Comparison(config["variant"], config["system"]), {})
         group = results.setdefault(Line(config["query_mode"], config["model"]), [])
-        if any(other.config["seed"] == config["seed"] for other in group):
+        first = next((records[0] for records in results.values() if records), record).config
+        twice = any(other.config["seed"] == config["seed"] for other in group)
+        if twice or any(config.get(name) != first.get(name) for name in _SHARED):
             raise DataError(
-                f"{config['system']}, {config['model']}, {config['query_mode']}: two records of seed {config['seed']} "
-                "with different settings; choose one with --where key=value"
+                f"{config['system']}, {config['model']}, {config['query_mode']}, seed {config['seed']}: records with "
+                "different settings; choose one with --where key=value"
             )
         group.append(record)
 
@@ -93,30 +96,45 @@ def errors(records: Sequence[Record], name: str = "mse") -> NDArray[np.float64]:
 
 def horizon_table(results: Results, system: str) -> Table:
     """Mean ± standard deviation over seeds inside the training horizon, beyond it, and in every further horizon."""
-    first = next(iter(results.values()))[0].results["bins"]
-    reach = round(first[-1]["to"])
+    fullest = max(results.values(), key=len)
+    bins = fullest[0].results["bins"]
+    reach = round(bins[-1]["to"])
     rows = []
-    for line, records in results.items():
-        values = errors(records)
+    for line in _lines(results):
+        records = results.get(line)
+        if not records:
+            rows.append([line.title, "", "", *["not run"] * (reach + 4)])
+            continue
         cells = [_spread([record.results[key] for record in records]) for key in ("within_mse", "beyond_mse")]
         ratio = np.mean([record.results["beyond_mse"] / record.results["within_mse"] for record in records])
-        for horizon in range(1, reach + 1):
-            chosen = [i for i, entry in enumerate(first) if horizon - 1 <= entry["from"] < horizon]
-            cells.append(f"{np.nanmean(values[:, chosen]):.{_DIGITS}f}")
         parameters = f"{records[0].results['parameters']:,}"
-        rows.append([line.title, parameters, str(len(records)), *cells[:2], f"{ratio:.2f}", *cells[2:]])
-    for name in first[0]["trivial_mse"]:
-        known = [entry["trivial_mse"][name] for entry in first]
-        means = [
-            np.mean([v for v, e in zip(known, first, strict=True) if h - 1 <= e["from"] < h])
-            for h in range(1, reach + 1)
-        ]
-        inside, beyond = f"{means[0]:.{_DIGITS}f}", f"{np.mean(means[1:]):.{_DIGITS}f}" if reach > 1 else "–"
-        rows.append([f"predict {name}", "–", "–", inside, beyond, "–", *(f"{mean:.{_DIGITS}f}" for mean in means)])
+        alone = _by_horizon(errors(records, "alone_mse"), bins)[-1]
+        steps = _by_horizon(errors(records), bins)
+        rows.append([line.title, parameters, str(len(records)), *cells, f"{ratio:.2f}", *steps, alone])
+    for name in bins[0]["trivial_mse"]:
+        each = [[entry["trivial_mse"][name] for entry in record.results["bins"]] for record in fullest]
+        means = _by_horizon(np.array(each, float), bins)
+        beyond = f"{np.mean([float(mean) for mean in means[1:]]):.{_DIGITS}f}" if reach > 1 else "–"
+        rows.append([f"predict {name}", "–", str(len(fullest)), means[0], beyond, "–", *means, means[-1]])
     columns = ["model, asked by", "parameters", "seeds", "within", "beyond", "beyond ÷ within"]
     columns += [f"horizon {number}" for number in range(1, reach + 1)]
-    caption = f"{system}: test error within and beyond the training horizon, and in each horizon of that length."
-    return Table(columns, rows, caption)
+    caption = (
+        f"{system}: test error within and beyond the training horizon, and in each horizon of that length. "
+        "Last column: where only the questions of one bin are asked."
+    )
+    return Table([*columns, f"horizon {reach}, alone"], rows, caption)
+
+
+def _by_horizon(values: NDArray[np.float64], bins: Sequence[Mapping[str, float]]) -> list[str]:
+    """Means over seeds and the bins of each horizon."""
+    reach = round(bins[-1]["to"])
+    chosen = [[i for i, entry in enumerate(bins) if k <= entry["from"] < k + 1] for k in range(reach)]
+    return [f"{np.nanmean(values[:, columns]):.{_DIGITS}f}" for columns in chosen]
+
+
+def _lines(results: Results) -> list[Line]:
+    """The lines of the experiment, run or not, and whatever else was run."""
+    return list(dict.fromkeys([*(Line(mode, model) for mode in _MODES for model in LABELS), *results]))
 
 
 def difference_table(results: Results) -> Table:
@@ -173,7 +191,8 @@ _INTRODUCTION = (
 )
 _CAPTION = (
     "Test error against the time since the end of the window, in training horizons: mean over seeds, band: ± one "
-    "standard error. Dotted: the end of the training horizon. Grey: predicting the mean (dashed) and the last value."
+    "standard deviation. Dotted: the end of the training horizon. Dashed, in `steps`: only the questions of one bin "
+    "are asked. Grey: predicting the mean of what was observed (dashed) and the last value."
 )
 _ALONE = (
     "In `steps` mode all questions of a series were asked together. The records also hold the error where only the "

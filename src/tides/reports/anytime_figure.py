@@ -21,17 +21,21 @@ def draw(results: Mapping[Any, list[Record]], labels: Mapping[str, str], folder:
             bins = next(iter(lines.values()))[0].results["bins"]
             x = np.array([(entry["from"] + entry["to"]) / 2 for entry in bins])
             for trivial, style in (("mean", "--"), ("last", "-")):
-                known = [entry["trivial_mse"].get(trivial) for entry in bins]
-                if all(value is not None for value in known):
-                    axis.plot(x, known, color="#c4cad1", ls=style, lw=1.2)
+                each = [[e["trivial_mse"][trivial] for e in r.results["bins"]] for r in next(iter(lines.values()))]
+                axis.plot(x, np.nanmean(np.array(each, float), axis=0), color="#c4cad1", ls=style, lw=1.2)
             for place, (model, records) in enumerate(lines.items()):
-                values = np.array([[entry["mse"] for entry in record.results["bins"]] for record in records], float)
+                values, alone = (
+                    np.array([[entry[name] for entry in record.results["bins"]] for record in records], float)
+                    for name in ("mse", "alone_mse")
+                )
                 colour, marker = _LOOKS.get(model, (COLOURS[place % len(COLOURS)], "x"))
                 middle = values.mean(axis=0)
                 axis.plot(x, middle, color=colour, marker=marker, ms=4, label=labels.get(model, model))
                 if len(values) > 1:
-                    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-                    axis.fill_between(x, middle - error, middle + error, color=colour, alpha=0.15, lw=0)
+                    spread = values.std(axis=0, ddof=1)
+                    axis.fill_between(x, middle - spread, middle + spread, color=colour, alpha=0.15, lw=0)
+                if mode == "steps":
+                    axis.plot(x, alone.mean(axis=0), color=colour, ls="--", lw=1)
             axis.axvline(1.0, color="#59636e", ls=":", lw=1.2)
             axis.set(title=mode, xlabel="horizon, in training horizons", yscale="log")
         axes[0, 0].set_ylabel("test mean squared error")
