@@ -40,7 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "grafiti": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "grafiti-c": {**_FORECASTER, "hidden_size": 8, "depth": 2},
     "cru": {**_FORECASTER, "latent_size": 6, "hidden_size": 7, "bases": 3, "bandwidth": 1},
-    "gru-ode-bayes": {**_JUMP, "substeps": 2},
+    "gru-ode-bayes": {**_JUMP, "query_substeps": 3},
     "neural-flow-resnet": {**_JUMP, "flow_size": 7},
     "neural-flow-gru": _JUMP,
     "neural-flow-coupling": {**_JUMP, "flow_size": 7},

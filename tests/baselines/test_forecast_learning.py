@@ -18,7 +18,7 @@ SIZES = {
     "grafiti-c": {"hidden_size": 16, "depth": 2},
     "linodenet": {"hidden_size": 16, "latent_size": 16, "depth": 2},
     "cru": {"latent_size": 8, "hidden_size": 24, "bases": 4, "bandwidth": 1, "squarings": 3},
-    "gru-ode-bayes": {"hidden_size": 24, "dropout": 0.0, "substeps": 2},
+    "gru-ode-bayes": {"hidden_size": 24, "dropout": 0.0},
     "neural-flow-resnet": {"hidden_size": 24, "dropout": 0.0},
     "neural-flow-gru": {"hidden_size": 24, "dropout": 0.0},
     "neural-flow-coupling": {"hidden_size": 24, "dropout": 0.0},

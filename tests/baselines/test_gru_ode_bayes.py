@@ -11,14 +11,14 @@ from tides.baselines.gru_ode_bayes import GRUODEBayes
 
 
 def test_few_runge_kutta_steps_are_many_euler_steps() -> None:
-    model = make("gru-ode-bayes", substeps=4)
+    model = make("gru-ode-bayes")
     assert isinstance(model, GRUODEBayes)
     with torch.no_grad():
         for weight in model.field.parameters():
             weight.mul_(3)
         start, gap = 2 * torch.rand(5, 6, dtype=torch.float64) - 1, torch.tensor([[0.0], [0.01], [0.2], [0.5], [1.0]])
         gap = gap.double()
-        found, n = model.solve(start, gap), 4_000
+        found, n = model.solve(start, gap, 8), 4_000
         euler = [start, start]
         for refinement, pieces in enumerate((n // 2, n)):
             for _ in range(pieces):
@@ -30,11 +30,13 @@ def test_few_runge_kutta_steps_are_many_euler_steps() -> None:
 
 def test_a_gap_may_be_cut_anywhere() -> None:
     """The flow of an autonomous field: first a, then b, is a + b."""
-    model = make("gru-ode-bayes", substeps=16)
+    model = make("gru-ode-bayes")
     assert isinstance(model, GRUODEBayes)
     start = torch.rand(3, 6, dtype=torch.float64)
     a, b = torch.full((3, 1), 0.3).double(), torch.full((3, 1), 0.4).double()
-    torch.testing.assert_close(model.solve(model.solve(start, a), b), model.solve(start, a + b), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        model.solve(model.solve(start, a, 16), b, 16), model.solve(start, a + b, 16), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_the_cell_is_a_gru() -> None:

@@ -16,8 +16,8 @@ def test_no_time_no_change(name: str) -> None:
     model = make(name)
     assert isinstance(model, NeuralFlow)
     h = torch.randn(4, 6, dtype=torch.float64)
-    assert torch.equal(model.advance()(h, torch.zeros(4, 1, dtype=torch.float64)), h)
-    assert not torch.allclose(model.advance()(h, torch.ones(4, 1, dtype=torch.float64)), h)
+    assert torch.equal(model.advances()[0](h, torch.zeros(4, 1, dtype=torch.float64)), h)
+    assert not torch.allclose(model.advances()[0](h, torch.ones(4, 1, dtype=torch.float64)), h)
 
 
 @pytest.mark.parametrize("kind", [ResNetFlow, GRUFlow])

@@ -85,11 +85,11 @@ class JumpForecaster(ForecastModel):
         self.jump = Jump(config)
 
     @abstractmethod
-    def advance(self) -> Advance:
-        """How states move in this call."""
+    def advances(self) -> tuple[Advance, Advance]:
+        """How states move in this call: over a gap, and from the last observation to a query."""
 
     def answer(self, question: Question) -> Tensor:
-        dtype, advance = question.values.dtype, self.advance()
+        dtype, (advance, reach) = question.values.dtype, self.advances()
         b, l = question.times.shape
         begin = self._begin(question)
         times = torch.cat([begin, question.times], dim=1)
@@ -105,7 +105,7 @@ class JumpForecaster(ForecastModel):
         elapsed = (question.query_times - times.gather(1, index)).clamp_min(0).masked_fill(~question.query_valid, 0)
         trace = torch.stack(states, dim=1)
         held = trace.gather(1, index.unsqueeze(-1).expand(*index.shape, trace.shape[-1]))
-        return self.jump.forecast(advance(held, elapsed.to(dtype).unsqueeze(-1)))
+        return self.jump.forecast(reach(held, elapsed.to(dtype).unsqueeze(-1)))
 
     def _begin(self, question: Question) -> Tensor:
         """Time at which h₀ holds, (b, 1)."""

@@ -13,12 +13,14 @@ from tides.baselines.runge_kutta import runge_kutta
 class GRUODEBayesConfig(JumpConfig):
     """Published settings; the solver is ours."""
 
-    substeps: int = 4
+    substeps: int = 2
     """Runge-Kutta steps of fourth order per gap. The field's rates are about one per unit of time, so few do."""
+    query_substeps: int = 8
+    """The same from the last observation to a query, which is usually further."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_sizes("substeps")
+        self.require_sizes("substeps", "query_substeps")
 
 
 class GRUField(nn.Module):
@@ -29,8 +31,9 @@ class GRUField(nn.Module):
         self.gates, self.candidate = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, h: Tensor) -> Tensor:
-        reset, keep = torch.sigmoid(self.gates(h)).chunk(2, dim=-1)
-        result: Tensor = (1 - keep) * (torch.tanh(self.candidate(reset * h)) - h)
+        # 1 − σ(W h) is σ(−W h), and the sign belongs to the weights.
+        reset, move = torch.sigmoid(self.gates(h)).chunk(2, dim=-1)
+        result: Tensor = move * (torch.tanh(self.candidate(reset * h)) - h)
         return result
 
 
@@ -50,9 +53,12 @@ class GRUODEBayes(JumpForecaster):
         super().__init__(config)
         self.field = GRUField(config.hidden_size)
 
-    def advance(self) -> Advance:
-        return self.solve
+    def advances(self) -> tuple[Advance, Advance]:
+        return (
+            lambda h, gap: self.solve(h, gap, self.config.substeps),
+            lambda h, elapsed: self.solve(h, elapsed, self.config.query_substeps),
+        )
 
-    def solve(self, h: Tensor, gap: Tensor) -> Tensor:
+    def solve(self, h: Tensor, gap: Tensor, substeps: int) -> Tensor:
         """State (…, h) after `gap` (…, 1)."""
-        return runge_kutta(self.field, h, gap, self.config.substeps)
+        return runge_kutta(self.field, h, gap, substeps)

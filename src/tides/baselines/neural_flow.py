@@ -131,7 +131,7 @@ class NeuralFlow(JumpForecaster):
         kind = _FLOWS[config.flow]
         self.flows = nn.ModuleList(kind(config.hidden_size, config.flow_size) for _ in range(config.depth))
 
-    def advance(self) -> Advance:
+    def advances(self) -> tuple[Advance, Advance]:
         flows = [flow.prepare() for flow in self.flows if isinstance(flow, Flow)]
 
         def whole(h: Tensor, gap: Tensor) -> Tensor:
@@ -139,4 +139,4 @@ class NeuralFlow(JumpForecaster):
                 h = flow(h, gap)
             return h
 
-        return whole
+        return whole, whole

@@ -14,10 +14,11 @@ def runge_kutta(
     Every row has steps of its own length, so that all gaps of a batch are crossed together and end exactly.
     """
     step = elapsed / steps
+    half, sixth = step / 2, step / 6
     for _ in range(steps):
         first = field(state)
-        second = field(state + step / 2 * first)
-        third = field(state + step / 2 * second)
+        second = field(state + half * first)
+        third = field(state + half * second)
         fourth = field(state + step * third)
-        state = state + step / 6 * (first + 2 * second + 2 * third + fourth)
+        state = state + sixth * (first.add(second + third, alpha=2) + fourth)
     return state
