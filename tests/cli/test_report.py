@@ -63,4 +63,4 @@ def test_a_run_names_data_that_is_not_at_hand(tmp_path: Path, monkeypatch: pytes
     uea_series.load.cache_clear()
     shown = tides("run", "uea", "--only", "EW-walker", "--seeds", "1", "--out", str(tmp_path / "out"))
     assert "1 cells, 0 computed" in shown
-    assert "not available: EW-walker-paper-tides: no EigenWorms.npz" in shown
+    assert "not available: EW-paper-tides: no EigenWorms.npz" in shown

@@ -1,7 +1,7 @@
 """UEA classification (paper, table 1): the six published configurations under two protocols of splitting.
 
-One cell per data set, protocol, model and seed; all seeds of a group are trained side by side. Training stops on the
-validation loss, and the test cases are looked at once, with the weights of the best epoch.
+One cell per data set, protocol, model and seed; those of one data set and model are trained side by side. Training
+stops on the validation loss, and the test cases are looked at once, with the weights of the best epoch.
 """
 
 import time
@@ -116,7 +116,9 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                 }
                 name = f"{dataset}-{protocol}-{variant}-{model}"
                 for seed in uea_series.protocol_seeds(protocol, uea.seeds):
-                    found.append(Cell(NAME, f"{name}-seed{seed}", {**shared, "seed": seed}, quick, name))
+                    # Both protocols in one stack: a GPU has room for more than ten small models.
+                    stack = f"{dataset}-{variant}-{model}"
+                    found.append(Cell(NAME, f"{name}-seed{seed}", {**shared, "seed": seed}, quick, stack))
     return found
 
 
@@ -149,7 +151,7 @@ def run(cell: Cell, context: Context) -> Record:
 
 
 def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
-    """All seeds of one group side by side."""
+    """All seeds of one data set and model side by side."""
     start = time.perf_counter()
     shared = cells[0].config
     dataset = uea_series.load(shared["dataset"])
@@ -160,7 +162,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     for cell in cells:
         seed = cell.config["seed"]
         rows = uea_series.split_rows(
-            dataset, shared["protocol"], seed, context.device, allow_partial=shared["allow_partial"]
+            dataset, cell.config["protocol"], seed, context.device, allow_partial=shared["allow_partial"]
         )
         model = uea_series.make_model(build_model, seed, data, rows, scaled=shared["scaling"] == "zscore")
         members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
