@@ -14,7 +14,7 @@ _OPTIONAL = {
     "pyarrow": "tables",
     "polars": "tables",
     "aeon": "uea",
-    "sklearn": "uea",
+    "sklearn": "sklearn",
     "numba": "speed",
     "libcellml": "simulation",
     "scipy": "simulation",
