@@ -113,6 +113,9 @@ def test_a_peek_changes_nothing_and_agrees_with_time_passing() -> None:
     np.testing.assert_allclose(ahead[0], now, rtol=1e-9)
     assert np.abs(ahead[2] - now).max() > 1e-4
     np.testing.assert_allclose(session.peek(end + 5.0), ahead[2], rtol=1e-9)
+    np.testing.assert_allclose(session.peek(["+1", end + 5.0]), ahead[1:], rtol=1e-6)
+    with pytest.raises(DataError, match="no unit"):
+        session.peek("+1h")
     np.testing.assert_allclose(session.answer(), now)
     with pytest.raises(DataError, match="at or after the newest"):
         session.peek(end - 1)

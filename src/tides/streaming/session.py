@@ -151,12 +151,13 @@ class StreamSession:
     def peek(self, t_future: Any, key: Key = None) -> NDArray[np.float64]:
         """The answer at a later time (or times) if nothing else is observed until then; nothing changes.
 
-        (k,) for one time, (q, k) for several. Needs `hold="following"`, or a forecaster that asks by `steps`.
+        (k,) for one time, (q, k) for several; "+6h" counts from the newest observation. Needs `hold="following"`, or a
+        forecaster that asks by `steps`.
         """
         row = self.intake.table.require(key)
         since = self.intake.table.last[row]
         several = not isinstance(t_future, str) and np.ndim(t_future) > 0
-        elapsed = self.clock.encode_all(t_future) - since
+        elapsed = np.array([self._elapsed(t, since) for t in (t_future if several else [t_future])])
         if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
             raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
         gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
@@ -167,6 +168,11 @@ class StreamSession:
             found = self.intake.bank.peek(rows, gap, self.intake.static(rows))
         answers, _ = self.intake.split(self.intake.finish(found))
         return answers if several else answers[0]
+
+    def _elapsed(self, t: Any, since: float) -> float:
+        if isinstance(t, str) and t.lstrip().startswith("+"):
+            return self.clock.duration(t, "t_future")
+        return self.clock.encode(t) - since
 
     def forget(self, key: Key) -> None:
         """Drop a stream and its state."""
