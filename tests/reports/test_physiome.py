@@ -70,6 +70,16 @@ def test_excess_over_the_floor_and_folds(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_fold_zero_stands_beside_the_authors_code(folder: Path) -> None:
+    page, _ = physiome.report(folder)
+    rows = {row["dataset"]: row for row in read(page.parent / "physiome-release.csv")}
+    assert set(rows) == {"REE01", "HOD01"}
+    assert rows["REE01"]["tides, paper (ours), fold 0"] == "0.0100"
+    assert rows["REE01"]["authors' code, fold 0"] == "0.0193"
+    assert rows["HOD01"]["tides, paper (ours), fold 0"] == "not run"
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_two_settings_of_one_dataset_are_refused(folder: Path) -> None:
     from dataclasses import replace
 

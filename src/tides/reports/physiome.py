@@ -12,6 +12,7 @@ from tides.reports.physiome_tables import (
     excess_table,
     fold_table,
     main_table,
+    release_table,
     standing_table,
     time_note,
 )
@@ -55,6 +56,11 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
     document.say(_FLOOR)
     document.table("physiome-excess", excess_table(groups), main=False)
     document.say(f"Trivial predictors: {numbers['trivial_source']}")
+    parity = release_table(groups)
+    if parity.rows:
+        document.section("Beside the authors' code")
+        document.table("physiome-release", parity)
+        document.say(f"Reference: {numbers['release']['source']}")
     document.section("Every fold")
     document.table("physiome-folds", fold_table(groups), main=False)
     for group, results in groups.items():

@@ -109,6 +109,23 @@ def excess_table(groups: Groups) -> Table:
     return Table(columns, lines, f"Test error less the floor of {floor}; the last column takes our best column.")
 
 
+def release_table(groups: Groups) -> Table:
+    """One fold of ours beside the authors' code on the same data."""
+    reference = published("physiome")["release"]
+    lines = []
+    for row in rows():
+        name = row["dataset"]
+        if name not in reference["mse"] or not any(name in results for results in groups.values()):
+            continue
+        cells = []
+        for results in groups.values():
+            error = fold_errors(results[name])[reference["fold"]] if name in results else None
+            cells.append(NOT_RUN if error is None else "diverged" if math.isnan(error) else f"{error:.4f}")
+        lines.append([name, *cells, f"{reference['mse'][name]:.4g}", f"{row['mse'][0]:.3f} ± {row['std'][0]:.3f}"])
+    columns = ["dataset", *(f"{group.title}, fold 0" for group in groups), "authors' code, fold 0", "TIDES, published"]
+    return Table(columns, lines, "Test error on fold 0, the same instances for every column but the last (five folds).")
+
+
 def fold_table(groups: Groups) -> Table:
     """Every fold behind the means."""
     lines = []
