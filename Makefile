@@ -57,7 +57,7 @@ docs: $(VENV)/.installed-docs
 	@$(BIN)/mkdocs build --strict
 
 tables: $(VENV)/.installed-dev
-	@for name in uea physiome random-drop anytime ablations; do \
+	@for name in uea physiome random-drop anytime ablations efficiency; do \
 		if ls results/$$name/records/*.json >/dev/null 2>&1; then \
 			echo "==> docs/reproduce/$$name.md"; \
 			$(BIN)/tides report $$name --in results/$$name --into docs/reproduce/$$name.md >/dev/null || exit 1; \
