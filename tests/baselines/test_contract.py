@@ -9,7 +9,7 @@ from torch import Tensor
 import tides
 from tests.baselines.small import CHANNELS, CLASSES, SMALL, answer, draw, make
 from tides import baselines
-from tides.errors import ConfigError
+from tides.errors import ConfigError, ShapeError
 
 NAMES = baselines.names()
 CLASSIFIERS, FORECASTERS = baselines.names("classification"), baselines.names("forecasting")
@@ -129,6 +129,13 @@ def test_configurations_are_strict(name: str) -> None:
         baselines.build(name, **{**fields, "input_size": 0})
     config = baselines.config_of(name, **fields)
     assert type(config).from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_covariates_are_refused_in_words(name: str) -> None:
+    batch = draw()
+    with pytest.raises(ShapeError, match=r"static: found shape \(3, 2\)"):
+        make(name)(batch.values, batch.gaps, observed=batch.observed, valid=batch.valid, static=torch.zeros(3, 2))
 
 
 def test_unknown_names_are_refused() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tides.baselines.config import ClassificationConfig
 from tides.baselines.inputs import Inputs, Series
+from tides.errors import ShapeError
 
 
 class Classifier(nn.Module, ABC):
@@ -18,8 +19,18 @@ class Classifier(nn.Module, ABC):
         self.inputs = Inputs(config)
 
     def forward(
-        self, x: Tensor, gaps: Tensor | float, *, observed: Tensor | None = None, valid: Tensor | None = None
+        self,
+        x: Tensor,
+        gaps: Tensor | float,
+        *,
+        observed: Tensor | None = None,
+        valid: Tensor | None = None,
+        static: Tensor | None = None,
     ) -> Tensor:
+        if static is not None:
+            raise ShapeError(
+                f"static: found shape {tuple(static.shape)}, but {type(self).__name__} takes no covariates"
+            )
         return self.logits(self.inputs(x, gaps, observed, valid))
 
     @abstractmethod

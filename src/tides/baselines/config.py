@@ -65,7 +65,7 @@ class ClassificationConfig(BaselineConfig):
     classes: int
     time_channel: Literal["none", "index", "elapsed", "gap"] = "none"
     """A channel in front of the data: k/n of step k of n (as published), the elapsed share of the series' own
-    duration, or the gap before the step in units of the time scale."""
+    duration, or the gap before the step in units of the time scale (models of paths carry the sum of the gaps)."""
     mask_channels: bool | Literal["auto"] = "auto"
     """Observation flags as extra channels; `auto` has none and refuses data with missing values."""
 

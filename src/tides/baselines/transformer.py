@@ -34,7 +34,7 @@ class TransformerConfig(ClassificationConfig):
         super().__post_init__()
         self.require_sizes("hidden_size", "depth", "heads")
         self.require_shares("dropout")
-        if self.hidden_size % (2 * self.heads) or self.hidden_size % 2:
+        if self.hidden_size % (2 * self.heads):
             raise ConfigError(f"hidden_size: found {self.hidden_size}, wanted a multiple of {2 * self.heads} (2·heads)")
         if round(self.expand * self.hidden_size) < 1:
             raise ConfigError(f"expand: found {self.expand}, wanted a number > 0")
