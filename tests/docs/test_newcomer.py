@@ -1,5 +1,6 @@
-"""The README's walk from a CSV to a model, answers and forecasts, done in an empty folder."""
+"""The README's walk from a CSV to a model, answers, forecasts and a stream, done in an empty folder."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.docs.blocks import ROOT, blocks
+from tests.docs.test_quickstart import run
 from tides.cli.main import app
 
 
@@ -24,7 +26,9 @@ def test_from_a_table_to_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             exec(block.text, {})
         for line in block.text.splitlines() if block.language == "console" else []:
             words = shlex.split(line.removeprefix("$ "))
-            if words[0] == "tides":
+            if "<" in words:
+                run(line.removeprefix("$ "), monkeypatch)
+            elif words[0] == "tides":
                 result = CliRunner().invoke(app, words[1:])
                 assert result.exit_code == 0, result.output
                 said[words[-1]] = result.output
@@ -37,3 +41,7 @@ def test_from_a_table_to_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rate = forecast[forecast["channel"] == "hr"].assign(ill=lambda f: f["patient"].map(truth))
     assert rate[rate["ill"] == 1]["mean"].mean() > rate[rate["ill"] == 0]["mean"].mean() + 2
     assert (forecast["low"] < forecast["high"]).all()
+    last = {line["key"]: line["probabilities"] for line in map(json.loads, Path("live.jsonl").read_text().splitlines())}
+    assert len(last) == 160
+    streamed = {key: int(max(found, key=found.get)) for key, found in last.items()}
+    assert (answers.set_index("patient")["predicted"] == pd.Series(streamed)).mean() > 0.99

@@ -1,10 +1,12 @@
 """Late, duplicate and out-of-order observations, and long silences."""
 
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from tides.errors import ConfigError, DataError
 from tides.streaming import StreamPolicy, StreamSession
 
 MODEL = classifier()
+COMPILED = find_spec("numba") is not None
 
 
 def test_a_late_observation_is_rejected_with_the_reason() -> None:
@@ -39,7 +42,7 @@ def test_a_late_observation_is_ignored() -> None:
 
 
 @settings(max_examples=10)
-@given(st.permutations(range(9)), st.integers(1, 6), st.sampled_from([True, True, False]))
+@given(st.permutations(range(9)), st.integers(1, 6), st.sampled_from([COMPILED, COMPILED, False]))
 def test_replay_ends_where_the_right_order_ends(order: list[int], history: int, compiled: bool) -> None:
     times, values = series(9)
     times = np.arange(9.0)
@@ -160,3 +163,55 @@ def test_how_fast_an_alarm_moves_the_answer(hold: Any) -> None:
     assert float((alarmed - quiet).abs().max()) > 1e-3
     # The answer itself moves at once under both: by the read-out and the skip connection.
     assert np.abs(session.answer() - calm.answer()).max() > 1e-4
+
+
+class Reference:
+    """One stream in the plainest words: the list of what was accepted, read whole."""
+
+    def __init__(self, late: str, duplicate: str, silence: float) -> None:
+        self.late, self.duplicate, self.silence = late, duplicate, silence
+        self.taken: list[tuple[float, float]] = []
+        self.floor = -np.inf
+
+    def offer(self, t: float, x: float) -> str:
+        newest = max((time for time, _ in self.taken), default=-np.inf)
+        if self.taken and t - newest > self.silence:
+            self.taken, self.floor = [(t, x)], t
+            return "reset"
+        is_late = t < newest
+        if is_late and (self.late != "replay" or t < self.floor):
+            return "ignored" if self.late == "ignore" else "rejected"
+        known = self.taken if is_late else self.taken[-1:]
+        if self.duplicate != "take" and (t, x) in known:
+            return "ignored" if self.duplicate == "ignore" else "rejected"
+        place = sum(time <= t for time, _ in self.taken)
+        self.taken.insert(place, (t, x))
+        return "replayed" if is_late else "taken"
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 1)), min_size=1, max_size=25),
+    st.sampled_from(["reject", "ignore", "replay"]),
+    st.sampled_from(["reject", "ignore", "take"]),
+    st.sampled_from([None, 3]),
+    st.integers(1, 5),
+)
+@torch.no_grad()
+def test_streams_against_a_plain_reference(
+    events: list[tuple[str, int, int]], late: Any, duplicate: Any, silence: int | None, batch: int
+) -> None:
+    session = StreamSession(MODEL, late=late, duplicate=duplicate, reset_after=silence, compiled=COMPILED)
+    references = {key: Reference(late, duplicate, silence or np.inf) for key in "ab"}
+    for begin in range(0, len(events), batch):
+        piece = events[begin : begin + batch]
+        keys, times, values = zip(*piece, strict=True)
+        found = session.step_many(keys, times, [[float(x), np.nan] for x in values])
+        assert found.status == [references[key].offer(t, x) for key, t, x in piece]
+        assert set(found.reasons) == {i for i, status in enumerate(found.status) if status in ("ignored", "rejected")}
+    for key in session.keys:
+        times, values = zip(*references[key].taken, strict=True)
+        x = torch.tensor([[[float(value), 0.0] for value in values]]).double()
+        seen = torch.tensor([[[True, False]] * len(values)])
+        wanted = MODEL(x, MODEL.gaps(torch.tensor([times]).double()), observed=seen).softmax(-1)[0]
+        np.testing.assert_allclose(session.answer(key), wanted.numpy(), rtol=1e-8)

@@ -27,6 +27,7 @@ def fed(model: Any, **options: Any) -> StreamSession:
 @pytest.mark.parametrize("make", [classifier, forecaster])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_session_goes_on_where_it_was_stored(make: Any, late: Any, compiled: bool, tmp_path: Path) -> None:
+    pytest.importorskip("numba")
     model = make()
     session = fed(model, late=late, history=5, compiled=compiled)
     save_file(session.state_dict(), tmp_path / "state.safetensors")
