@@ -124,6 +124,28 @@ def test_streams_move_between_both_steps() -> None:
 
 
 @torch.no_grad()
+def test_many_streams_on_two_threads() -> None:
+    model, before = backbone(mask_channels=True), torch.get_num_threads()
+    x, gaps, seen = torch.randn(200, 2).double(), torch.rand(200).double(), torch.rand(200, 2) < 0.7
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            compiled, rows = CompiledStep(model, streams=300), np.random.default_rng(0).permutation(300)[:200]
+            for _ in range(2):
+                y = compiled.step_rows(rows, x, gaps, seen)
+            bad = gaps.clone()
+            bad[150] = -1.0
+            with pytest.raises(DataError, match="gap"):
+                compiled.step_rows(rows, x, bad, seen)
+            found.append([y, *_leaves(compiled.state)])
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
+
+
+@torch.no_grad()
 def test_some_of_many_streams_step_and_room_grows() -> None:
     model = backbone(mask_channels=True)
     compiled = CompiledStep(model, streams=2)

@@ -15,12 +15,16 @@ from tides.functional.tail import TailWeights
 from tides.kernels.column_norm import column_forms
 from tides.kernels.cpu import step_loops as loops
 from tides.kernels.cpu.intervals import METHODS
+from tides.kernels.cpu.threads import run_jobs, spans
 from tides.kernels.mixing import drive_kernel, readout_kernel
 from tides.kernels.stepping import StepBlock, StepModel
 
 _REPARAMS = {"standard": 0, "exp": 1, "stable": 2, "softplus": 3}
 _NORMS = {"batch": loops.BATCH_NORM, "layer": loops.LAYER_NORM, "rms": loops.RMS_NORM}
 _POOLS = {None: loops.NO_POOL, "mean": loops.MEAN_POOL, "last": loops.LAST_POOL, "time": loops.TIME_POOL}
+
+# Fewer streams than this are through before another thread has begun.
+_ROWS_PER_THREAD = 64
 
 
 class _Packer:
@@ -88,6 +92,7 @@ class StepProgram:
         self.sums = np.zeros((streams, hidden + 1))
         self.out = np.zeros((streams, outputs), dtype=real)
         self._scratch = np.zeros((18, widest), dtype=real), np.zeros((3, widest + code * code))
+        self._scratches: list[tuple[Any, ...]] = []
 
     def step(self, x: Any, observed: Any, gaps: Any) -> str | None:
         """x (streams, channels), observed, gaps (streams) → `out`; what is wrong with them, if anything, by name."""
@@ -98,11 +103,23 @@ class StepProgram:
 
     def step_rows(self, rows: Any, x: Any, observed: Any, gaps: Any) -> tuple[Any, str | None]:
         """The same for some of the streams: x (rows, channels), … → outputs (rows, …); each row at most once."""
-        states, held, sums = self.states[rows], self.held[rows], self.sums[rows]
         out = np.empty((len(rows), self.out.shape[1]), dtype=self.out.dtype)
-        code = loops.run_step(*self._program, x, observed, gaps, states, held, sums, out, *self._scratch)
+        streams = self.states[rows], self.held[rows], self.sums[rows]
+        arrays = (x, observed, gaps, *streams, out)
+        parts = spans(len(rows), min(torch.get_num_threads(), len(rows) // _ROWS_PER_THREAD))
+        while len(self._scratches) < len(parts):
+            self._scratches.append(tuple(np.zeros_like(array) for array in self._scratch))
+
+        def work(part: int) -> int:
+            begin, end = parts[part]
+            pieces = (array[begin:end] for array in arrays)
+            return int(loops.run_step(*self._program, *pieces, *self._scratches[part]))
+
+        codes: list[int] = []
+        run_jobs(lambda part: codes.append(work(part)), range(len(parts)))
+        code = max(codes, default=loops.FINE)
         if code == loops.FINE:
-            self.states[rows], self.held[rows], self.sums[rows] = states, held, sums
+            self.states[rows], self.held[rows], self.sums[rows] = streams
             return out, None
         return out, "x" if code == loops.BAD_VALUE else "gap"
 
