@@ -56,11 +56,11 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     )
     launches._ROWS = gradients._ROWS = gradients._TAIL_ROWS = gradients._HEAD_ROWS = gradients._WEIGHT_ROWS = 16
     # Several tiles per program, splits per range and ranges per batch.
-    gradients._PROGRAMS, gradients._SPLITS, gradients._RANGE = 1, 1, 32
+    gradients._PROGRAMS, gradients._SPLITS, gradients._RANGE = 1, 1, (32, 32)
     for number, case in enumerate(cases):
         check_block(case, (3, 2, 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
-    gradients._RANGE = 64
+    gradients._RANGE = (64, 64)
     check_stacked("cpu", 7)
     check_dropout("cpu", 7)
     print(f"{len(cases)} blocks, stacked models and dropout")

@@ -11,6 +11,7 @@ from tides.kernels.triton.block_backward_kernels import (
     readout_backward_kernel,
     readout_kernel,
     tail_backward_block_kernel,
+    tail_sums_kernel,
 )
 from tides.kernels.triton.block_pass import BlockPass, both
 from tides.kernels.triton.packing_kernels import unpack_kernel
@@ -23,34 +24,43 @@ _TAIL_ROWS = 32
 _HEAD_ROWS = 64
 _PROGRAMS = 528
 _WEIGHT_ROWS = 32
+_WEIGHT_WARPS = 8
 _SPLITS = 264
-_GROUP = 2
-_RANGE = 1 << 18
+_GROUP = 8
+_RANGE = (1 << 13, 1 << 17)
 
 
 class BlockGradients:
     """Sums per program, and what the mixes' weights need of one range of steps."""
 
     def __init__(self, run: BlockPass) -> None:
-        self.run, layout, x = run, run.layout, run.x
-        self.range = min(run.rows, max(_ROWS, _RANGE // run.models))
+        self.run = run
+        # About an eighth of the steps: what a range needs is then small beside what the batch keeps.
+        least, most = _RANGE
+        eighth = triton.next_power_of_2(triton.cdiv(run.rows * run.models, 8))
+        self.range = min(run.rows, max(_ROWS, min(most, max(least, eighth)) // run.models))
         self.starts = range(0, run.rows, self.range)
-        self.width = layout.at_drive + 2 * layout.width
-        self.left = x.new_empty(run.models, self.range, layout.width)
-        self.d_square = torch.empty_like(self.left) if layout.mix_norm else self.left
-        self.codes = x.new_empty(run.models, self.range, layout.rank)
-        self.d_drive_codes = x.new_empty(run.models, run.rows, layout.rank)
-        self.d_readout_codes = torch.empty_like(self.d_drive_codes)
         self.d_packed = torch.empty_like(run.packed)
+
+    def _range_buffers(self) -> None:
+        """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
+        run, layout = self.run, self.run.layout
+        self.left = run.x.new_empty(run.models, self.range, layout.width)
+        self.d_square = torch.empty_like(self.left) if layout.mix_norm else self.left
+        self.codes = run.x.new_empty(run.models, self.range, layout.rank)
 
     def leave(self, gradient: Tensor, states: list[Tensor], seed: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """The skip connection's share of du, and the gradients of the states."""
         run, layout = self.run, self.run.layout
+        self._range_buffers()
+        self.d_readout_codes = run.x.new_empty(run.models, run.rows, layout.rank)
         d_u = torch.empty_like(run.x)
         d_states = [torch.empty_like(state) for state in states]
         grid = (triton.cdiv(self.range, _ROWS), run.models)
         tiles, programs = _shares(self.range, _TAIL_ROWS)
-        partial = run.x.new_empty(len(self.starts), run.models, programs, layout.at_drive)
+        partial = run.x.new_empty(len(self.starts), run.models, programs, layout.at_drive - layout.at_skip)
+        d_inner = run.x.new_empty(2, run.models, self.range, layout.inner)
+        gated = torch.empty_like(d_inner[0])
         inputs = (run.x, run.affine, run.valid, run.packed)
         kernel, root, gram = run.readout
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
@@ -61,10 +71,11 @@ class BlockGradients:
                 *inputs, kernel, root, *both(states), self.left, *part, layout.at_readout_code, run.eps, run.factor,
                 **run.readout_flags, BM=_ROWS,
             )  # fmt: skip
-            tail_backward_block_kernel[(programs, run.models)](
-                gradient, *inputs, self.left, run.x if seed is None else seed, d_u, partial[number], *part, tiles,
-                layout.at_drive, layout.at_skip, **tail_flags, BM=_TAIL_ROWS,
-            )  # fmt: skip
+            tail = (gradient, *inputs, self.left, run.x if seed is None else seed, d_u, d_inner, gated)
+            tail_backward_block_kernel[grid](*tail, *part, layout.at_skip, **tail_flags, BM=_ROWS)
+            tail_sums_kernel[(programs, run.models)](
+                *tail, partial[number], *part, tiles, partial.shape[-1], layout.at_skip, **tail_flags, BM=_TAIL_ROWS
+            )
             readout_backward_kernel[grid](
                 *inputs, kernel, root, gram, *both(states), *both(d_states), d_u, self.left, self.d_square, self.codes,
                 self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, run.eps, run.factor,
@@ -72,18 +83,21 @@ class BlockGradients:
             )  # fmt: skip
             total = self._weights(total, start, states, run.readout_width, output=True)
         self._unpack(total, layout.at_readout, layout.directions)
-        self.d_packed[:, layout.at_skip : layout.at_drive] = partial[..., layout.at_skip :].sum((0, 2))
+        self.d_packed[:, layout.at_skip : layout.at_drive] = partial.sum((0, 2))
+        del self.left, self.d_square, self.codes
         return d_u, d_states
 
     def enter(self, gradient: Tensor, d_decay: Tensor, d_drive: Tensor, d_u: Tensor) -> tuple[Tensor, Tensor]:
         """dx, in the memory of du, and the gradient of the norm's scale and shift (m, 2, h)."""
         run, layout = self.run, self.run.layout
         inputs = (run.x, run.affine, run.valid, run.packed)
+        self._range_buffers()
+        d_codes = torch.empty_like(self.d_readout_codes)
         total = None
         for start in self.starts:
             drive_backward_kernel[(triton.cdiv(self.range, _ROWS), run.models)](
                 *inputs, *run.drive, torch.view_as_real(d_drive), d_u, self.left, self.d_square, self.codes,
-                self.d_drive_codes, run.rows, layout.size, start, self.range, layout.at_drive_code, run.eps,
+                d_codes, run.rows, layout.size, start, self.range, layout.at_drive_code, run.eps,
                 **run.drive_flags, BM=_ROWS,
             )  # fmt: skip
             total = self._weights(total, start, [d_drive], run.ob, output=False)
@@ -92,7 +106,7 @@ class BlockGradients:
         partial = run.x.new_empty(run.models, programs, layout.at_skip + 2 * layout.width)
         flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")} | run.rate_flags
         heads_backward_kernel[(programs, run.models)](
-            gradient, *inputs, d_decay, self.d_drive_codes, self.d_readout_codes, d_u, d_u, partial, run.rows,
+            gradient, *inputs, d_decay, d_codes, self.d_readout_codes, d_u, d_u, partial, run.rows,
             layout.size, tiles, partial.shape[-1], layout.at_drive_code, layout.at_readout_code, layout.at_skip,
             run.eps, run.clip, **flags, BM=_HEAD_ROWS,
         )  # fmt: skip
@@ -111,12 +125,14 @@ class BlockGradients:
         """The gradients of K and of the Gram form (m, i, HB, width + IB), a range added to the total so far."""
         run, layout = self.run, self.run.layout
         per_split = triton.cdiv(triton.cdiv(self.range, _SPLITS), _WEIGHT_ROWS) * _WEIGHT_ROWS
-        splits, groups = triton.cdiv(self.range, per_split), triton.cdiv(layout.rank + 1, _GROUP)
-        out = run.x.new_empty(run.models, splits, groups * _GROUP, run.hb, width + run.ib)
+        group = min(_GROUP, triton.next_power_of_2(layout.rank))
+        splits, groups = triton.cdiv(self.range, per_split), triton.cdiv(layout.rank, group)
+        out = run.x.new_empty(run.models, splits, layout.rank + 1, run.hb, width + run.ib)
         block_weight_kernel[(groups, splits, run.models)](
             self.left, *both(right), self.codes, self.d_square, out, run.rows, start, self.range, per_split,
             H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width, IB=run.ib, BM=_WEIGHT_ROWS,
-            GROUP=_GROUP, NORM=layout.mix_norm, BOTH=len(right) == 2, OUTPUT=output, PRECISION=matrix_precision(),
+            GROUP=group, NORM=layout.mix_norm, BOTH=len(right) == 2, OUTPUT=output,
+            PRECISION=matrix_precision(), num_warps=_WEIGHT_WARPS,
         )  # fmt: skip
         found = out.sum(1)
         return found if total is None else total.add_(found)

@@ -22,6 +22,7 @@ _METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
 _TILE = 1024
 _CARRY_CHUNKS = 256
+_CARRY_MODES = 4
 
 
 class _Plan:
@@ -69,8 +70,10 @@ class _Plan:
             carry = torch.empty(self.rows, self.chunks, self.modes, 2, device=self.device)
             kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=True, HAS_CARRY=False)
             n = min(_CARRY_CHUNKS, triton.next_power_of_2(self.chunks))
-            carry_kernel[(self.rows, self.mode_blocks)](
-                summary, carry, self.modes, self.chunks, N=n, BP=self.block, num_warps=8 if n > 64 else 4
+            # Few sequences, few programs: a handful of modes each.
+            narrow = min(self.block, _CARRY_MODES)
+            carry_kernel[(self.rows, triton.cdiv(self.modes, narrow))](
+                summary, carry, self.modes, self.chunks, N=n, BP=narrow
             )
         has_carry = self.chunks > 1
         kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=False, HAS_CARRY=has_carry)
