@@ -57,7 +57,9 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
     """One cell per system, way of asking, model and seed."""
     tables = ("model", "train")
     chosen = build(AnytimeConfig, {name: value for name, value in config.items() if name not in tables})
-    for name, value in (("seeds", chosen.seeds), ("bins", chosen.bins), ("sampling.reach", chosen.sampling.reach)):
+    counts = {"seeds": chosen.seeds, "bins": chosen.bins}
+    counts |= {f"sampling.{name}": getattr(chosen.sampling, name) for name in ("window", "reach", "points", "queries")}
+    for name, value in counts.items():
         if value < 1:
             raise ConfigError(f"{name}: found {value}, wanted at least 1")
     anytime_series.check_names(chosen.systems)
@@ -103,8 +105,8 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     """The seeds of one group as one population."""
     shared, device = cells[0].config, torch.device(context.device)
     start, clock = time.perf_counter(), Clock(device)
-    seeds = [cell.config["seed"] for cell in cells]
-    data = [anytime_series.load(shared["system"], seed, shared["sampling"]) for seed in seeds]
+    seeds, sampling = [cell.config["seed"] for cell in cells], Sampling(**shared["sampling"])
+    data = [anytime_series.load(shared["system"], seed, sampling) for seed in seeds]
     models = [build_model(cell.config, training_gaps(parts.train)) for cell, parts in zip(cells, data, strict=True)]
     models = [model.to(device) for model in models]
     clock.lap("preparation")
@@ -123,7 +125,9 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         clock.lap("training")
         clock.laps["training"] = sum(fit.seconds for fit in fits)
         tests = [
-            errors_by_horizon(model, parts.test.to(device), shared["bins"], shared["sampling"]["reach"])
+            errors_by_horizon(
+                model, parts.test.to(device), window=sampling.window, reach=sampling.reach, bins=shared["bins"]
+            )
             for model, parts in zip(models, data, strict=True)
         ]
     except torch.OutOfMemoryError as error:
@@ -134,7 +138,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         {
             "bins": bins,
             "within_mse": mean_error(bins, 0.0, 1.0),
-            "beyond_mse": mean_error(bins, 1.0, float(shared["sampling"]["reach"])),
+            "beyond_mse": mean_error(bins, 1.0, sampling.reach),
             "val_mse": fit.best.get("val_loss"),
             "best_epoch": fit.best_epoch,
             "epochs": fit.epochs,

@@ -17,16 +17,19 @@ _AT_ONCE = 256
 
 
 @torch.no_grad()
-def errors_by_horizon(model: Forecaster, test: IrregularBatch, bins: int, reach: int) -> list[dict[str, Any]]:
+def errors_by_horizon(
+    model: Forecaster, test: IrregularBatch, *, window: float, reach: int, bins: int
+) -> list[dict[str, Any]]:
     """Squared and absolute error in every bin of 1/`bins` training horizons, with the trivial predictors' beside them.
 
-    All questions are asked together. In `steps` mode they change each other's answers, so `alone_mse` is the error
-    where nothing but the questions of the bin is asked; in `readout` mode that is the same number.
+    Horizons are counted from the end of the `window`, up to `reach`. All questions are asked together. In `steps` mode
+    they change each other's answers, so `alone_mse` is the error where nothing but the questions of the bin is asked;
+    in `readout` mode that is the same number.
     """
     assert test.query_times is not None
     model.eval()
     # Right ends belong to a bin, as the training horizon belongs to training.
-    place = ((test.query_times - 1.0) * bins).ceil().long().clamp(1, bins * reach) - 1
+    place = ((test.query_times - window) * bins).ceil().long().clamp(1, bins * reach) - 1
     answers = _answers(model, test)
     trivial = {name: kind(ForecastConfig(input_size=model.channels)) for name, kind in TRIVIAL.items()}
     guesses = {name: _answers(predictor.to(place.device), test) for name, predictor in trivial.items()}

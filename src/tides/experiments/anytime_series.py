@@ -1,15 +1,13 @@
 """Trajectories that go on for longer than models are trained to forecast.
 
-Time is measured in training horizons: a window of length 1 is observed, training asks about the time up to 1 after it,
-and test instances are asked up to `reach` after it, equally densely.
+Time is measured in training horizons: training asks about the time up to 1 after the observed window, test instances
+are asked up to `reach` after it, equally densely. The window is as long as that of the forecasting tasks elsewhere.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +30,8 @@ class Sampling:
 
     instances: int
     """Split 0.7 / 0.2 / 0.1."""
+    window: int
+    """Observed time, in training horizons."""
     points: int
     """Observed times, at random, fewer where the trajectory has fewer."""
     queries: int
@@ -75,17 +75,13 @@ def obstacle(system: str) -> str | None:
     return None
 
 
-def load(system: str, seed: int, sampling: Mapping[str, Any]) -> FoldParts:
-    """Instances of one seed: none of another seed is among them. `sampling` holds the fields of `Sampling`."""
-    return _load(system, seed, Sampling(**sampling))
-
-
 @lru_cache(maxsize=16)
-def _load(system: str, seed: int, sampling: Sampling) -> FoldParts:
+def load(system: str, seed: int, sampling: Sampling) -> FoldParts:
+    """Instances of one seed: none of another seed is among them. Kept for the next model."""
     times, states = _trajectories(system, seed, sampling)
     generator = np.random.default_rng((seed, 3))
     train = part_sizes(sampling.instances)[0]
-    known = states[:train, times <= 2.0].reshape(-1, states.shape[2])
+    known = states[:train, times <= sampling.window + 1].reshape(-1, states.shape[2])
     deviation = known.std(axis=0)
     states = (states - known.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     parts = []
@@ -99,14 +95,14 @@ def _load(system: str, seed: int, sampling: Sampling) -> FoldParts:
 
 def _trajectories(system: str, seed: int, sampling: Sampling) -> tuple[Array, Array]:
     """Times (t,) in training horizons and states (n, t, c)."""
-    n, length = sampling.instances, 1 + sampling.reach
+    n, length = sampling.instances, sampling.window + sampling.reach
     if system.startswith(EMBEDDED):
         name = system.removeprefix(EMBEDDED)
-        horizon = 0.5 * systems.SYSTEMS[name].span
+        horizon = 0.5 * systems.SYSTEMS[name].span / sampling.window
         times, states = systems.simulate(name, n, seed, span=length * horizon)
         return times / horizon, states
-    # The benchmark observes a quarter of its T and asks about the next; a simulation keeps half of its duration.
-    horizon = 0.25 * physiome.system(system).duration
+    # The benchmark observes a quarter of its T; a simulation keeps half of its duration.
+    horizon = 0.25 * physiome.system(system).duration / sampling.window
     path = model_file(cache.data_root(None, "cellml"), system)
     values, times = physiome.simulate(path, system, n, seed * n, duration=2.0 * length * horizon)
     return times / horizon, values
@@ -115,10 +111,11 @@ def _trajectories(system: str, seed: int, sampling: Sampling) -> tuple[Array, Ar
 def _ask(times: Array, states: Array, sampling: Sampling, generator: np.random.Generator, reach: int) -> IrregularBatch:
     """Observations in the window and questions after it, at other times for every instance."""
     n = len(states)
-    seen = _pick(generator, n, np.flatnonzero(times <= 1.0), sampling.points)
+    seen = _pick(generator, n, np.flatnonzero(times <= sampling.window), sampling.points)
+    starts = [sampling.window + k for k in range(reach)]
     asked = [
-        _pick(generator, n, np.flatnonzero((times > 1.0 + k) & (times <= 2.0 + k)), sampling.queries)
-        for k in range(reach)
+        _pick(generator, n, np.flatnonzero((times > start) & (times <= start + 1)), sampling.queries)
+        for start in starts
     ]
     later = np.concatenate(asked, axis=1)
     values = np.take_along_axis(states, seen[:, :, None], axis=1)
