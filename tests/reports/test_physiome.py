@@ -80,6 +80,21 @@ def test_fold_zero_stands_beside_the_authors_code(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_a_shared_configuration_must_be_shared(folder: Path) -> None:
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    page, _ = physiome.report(folder)
+    assert "Caution" not in page.read_text(encoding="utf-8")
+    other = physiome_record("LI01", [0.1, 0.1], "recommended")
+    config = {**other.config, "train": {"lr": 1.0}, "architecture": {"input_size": 3}}
+    write(folder, replace(other, config=config, cell_id=cell_id(config)))
+    page, _ = physiome.report(folder)
+    assert "LI01 differ from the others" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_two_settings_of_one_dataset_are_refused(folder: Path) -> None:
     from dataclasses import replace
 

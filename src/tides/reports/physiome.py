@@ -1,8 +1,9 @@
 """The report of Physiome-ODE: fifty rows in the order of their difficulty, beside seven published models."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tides.errors import DataError
 from tides.records import Record
@@ -21,6 +22,8 @@ from tides.reports.selection import load_records
 
 NAME = "physiome"
 TITLE = "Physiome-ODE: forecasting fifty biological systems"
+SHARED = "recommended"
+"""The variant whose configuration is the same for all datasets."""
 
 
 class Group(NamedTuple):
@@ -43,6 +46,11 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
     document.say(_INTRODUCTION)
     for group, results in groups.items():
         document.say(f"{group.title}: {sum(_is_published(name) for name in results)} of 50 datasets were run.")
+        mixed = settings_differ(results) if group.variant == SHARED else []
+        if mixed:
+            document.say(
+                f"Caution: not all of these were run with the same settings; {', '.join(mixed)} differ from the others."
+            )
     document.table("physiome", main_table(groups))
     image = physiome_figure.draw(groups, document.out)
     document.show(image, "Error against the Joint Gradient Deviation, logarithmic axes", _FIGURE_CAPTION)
@@ -82,6 +90,20 @@ def gather(records: Sequence[Record]) -> dict[Group, dict[str, Record]]:
             )
         results[config["dataset"]] = record
     return dict(sorted(groups.items()))
+
+
+def settings_differ(results: dict[str, Record]) -> list[str]:
+    """Datasets that were not run with the settings of the majority, where one configuration is meant for all."""
+    keys = {name: json.dumps(_settings(record), sort_keys=True) for name, record in results.items()}
+    common = max(keys.values(), key=list(keys.values()).count)
+    return [name for name, key in keys.items() if key != common]
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """Everything but what belongs to a dataset."""
+    config = {name: value for name, value in record.config.items() if name not in ("dataset", "architecture")}
+    architecture = record.config.get("architecture", {})
+    return {**config, "architecture": {name: x for name, x in architecture.items() if name != "input_size"}}
 
 
 def _is_published(name: str) -> bool:
