@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
@@ -35,6 +36,16 @@ VARIANTS: list[dict[str, Any]] = [
     {"expand": 2.5},
     {"expand": 0.0, "compat": "release"},
 ]
+
+
+def tiers(cases: list[Any], fast: int) -> list[Any]:
+    """Every `fast`-th case as it is, the others for the slow tests."""
+    return [case if k % fast == 0 else _slow(case) for k, case in enumerate(cases)]
+
+
+def _slow(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def make(kind: str, dtype: torch.dtype = torch.float64, seed: int = 0, **options: Any) -> Any:

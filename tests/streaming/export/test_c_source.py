@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.streaming.export.models import SMALL, VARIANTS, make
+from tests.streaming.export.models import SMALL, VARIANTS, make, tiers
 from tides.errors import ConfigError, NotStreamable
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.streaming.export import export_c, quantised
@@ -74,7 +74,7 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("options", tiers(VARIANTS, 2), ids=str)
 def test_equals_the_models_step(options: dict[str, Any], tmp_path: Path) -> None:
     model = make("backbone", **options)
     ticks, x = stream(60)
@@ -125,7 +125,9 @@ def test_thousands_of_steps_of_every_variant(kind: str, options: dict[str, Any],
 
 
 @needs_compiler
-@pytest.mark.parametrize("options", [{}, {"rank": "diag"}, {"variant": "s5"}, {"variant": "mamba-s"}], ids=str)
+@pytest.mark.parametrize(
+    "options", tiers([{}, {"rank": "diag"}, {"variant": "s5"}, {"variant": "mamba-s"}], 2), ids=str
+)
 def test_bytes_are_the_rounded_model(options: dict[str, Any], tmp_path: Path) -> None:
     model = make("regressor", **options)
     ticks, x = stream(60)
@@ -146,8 +148,11 @@ def test_missing_values(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("options", [{}, {"discretisation": "dirac"}, {"variant": "mamba-s"}], ids=str)
-@pytest.mark.parametrize("kind", ["readout", "steps"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    tiers([(k, o) for o in ({}, {"discretisation": "dirac"}, {"variant": "mamba-s"}) for k in ("readout", "steps")], 3),
+    ids=str,
+)
 def test_questions_change_nothing(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     model = make(kind, **options)
     ticks, x = stream(20)

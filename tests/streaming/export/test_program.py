@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.streaming.export.models import VARIANTS, make
+from tests.streaming.export.models import VARIANTS, make, tiers
 from tides.errors import ConfigError, NotStreamable
 from tides.nn import Backbone, Forecaster
 from tides.streaming.export import export_onnx, export_program
@@ -20,10 +20,9 @@ BIDIRECTIONAL: list[dict[str, Any]] = [
     {"bidirectional": True, "compat": "release"},
     {"bidirectional": True, "variant": "mamba-s", "discretisation": "dirac"},
 ]
-# One of each operation that a graph can hold; exporting takes seconds, so the rest is for the slow tests.
+# Exporting takes seconds, so that all but this one are slow tests.
 FEW: list[tuple[str, str, dict[str, Any]]] = [
     ("classifier", "sequence", {"mask_channels": True, "depth": 1}),
-    ("regressor", "step", {"depth": 1}),
 ]
 
 
@@ -100,7 +99,7 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "mode", "options"), cases(), ids=str)
+@pytest.mark.parametrize(("kind", "mode", "options"), tiers(cases(), 5), ids=str)
 def test_the_real_graph_equals_the_model(kind: str, mode: str, options: dict[str, Any]) -> None:
     """In float64, before anything is exported: the composition on planes is that of `functional`."""
     model = make(kind, **options)
@@ -141,7 +140,7 @@ def test_onnxruntime_agrees_on_every_model(kind: str, mode: str, options: dict[s
     check_onnx(kind, mode, options, tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["sequence", "step"])
+@pytest.mark.parametrize("mode", tiers(["step", "sequence"], 2))
 def test_an_exported_program_takes_any_size(mode: str) -> None:
     model = make("classifier")
     program = export_program(model, mode).module()  # type: ignore[arg-type]
