@@ -3,10 +3,10 @@
     python benchmarks/streams.py --out benchmarks/results/streams.json
 
 Six channels, a third of the values missing, keys at random, a classifier of two blocks (H = 32, P = 16). Measured are:
-calls of `StreamSession.step_many` with 1 to 10,000 observations; arrivals at random moments at fixed rates, where
-latency is the time from arrival to answer and whatever waits is taken together; the same streams dealt to one process
-per core; the model's own `step` instead of the compiled one; `tides stream` on JSON lines, with and without a journal;
-and a snapshot of all streams.
+calls of `StreamSession.step_many` with 1 to 10,000 observations on one thread and on two; arrivals at random moments at
+fixed rates, where latency is the time from arrival to answer and whatever waits is taken together; the same streams
+dealt to one process per core; the model's own `step` instead of the compiled one; `tides stream` on JSON lines, with
+and without a journal; and a snapshot of all streams.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2, help="threads of one process, and number of processes")
     parser.add_argument("--out", type=Path, help="a JSON file; stdout without it")
     options = parser.parse_args()
 
@@ -194,14 +194,18 @@ def main() -> None:
     report: dict[str, Any] = {
         "streams": streams,
         "model": MODEL,
-        "calls": [measure_calls(session, source, min(batch, streams), seconds) for batch in BATCHES],
-        "arrivals": [measure_arrivals(session, source, rate, seconds) for rate in RATES],
+        "calls": [],
     }
+    for threads in sorted({1, options.cores}):
+        torch.set_num_threads(threads)
+        for batch in BATCHES:
+            found = measure_calls(session, source, min(batch, streams), seconds)
+            report["calls"].append({"threads": threads, **found})
+    report["arrivals"] = [measure_arrivals(session, source, rate, seconds) for rate in RATES]
     plain, other = StreamSession(make_model(), compiled=False), Source(streams)
-    torch.set_num_threads(options.processes)
     warm(plain, other)
     report["own_step"] = [measure_calls(plain, other, min(batch, streams), seconds) for batch in (1, 1024)]
-    report["shards"] = measure_shards(streams, options.processes, seconds)
+    report["shards"] = measure_shards(streams, options.cores, seconds)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         folder = tides.save(make_model(), scratch / "model")

@@ -108,8 +108,8 @@ class Intake:
         """A model's output as the task's answer, in float64."""
         raw = raw.detach().double()
         if isinstance(self.model, SequenceClassifier):
-            raw = raw.softmax(-1)
-        elif isinstance(self.model, Forecaster) and self.profile.spread is not None:
+            return _softmax(raw.numpy())
+        if isinstance(self.model, Forecaster) and self.profile.spread is not None:
             mean, spread = raw.chunk(2, dim=-1)
             unit = torch.tensor(self.profile.spread, dtype=torch.float64)
             raw = torch.cat([mean, (softplus(spread) + SMALLEST_SPREAD) * unit], dim=-1)
@@ -210,6 +210,13 @@ def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
             groups.append([])
         groups[number].append(position)
     yield from (np.array(group) for group in groups)
+
+
+def _softmax(logits: Floats) -> Floats:
+    """By numpy: torch would wake a second thread for two numbers, and a busy machine takes its time to wake one."""
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    shares: Floats = powers / powers.sum(-1, keepdims=True)
+    return shares
 
 
 def _joins_static(model: StreamModel, profile: Profile) -> bool:
