@@ -133,6 +133,6 @@ class CRU(ForecastModel):
         """The belief after a gap (b,), under the dynamics chosen by its mean."""
         n = self.config.latent_size
         weights = self.choice(belief.mean).softmax(-1)
-        matrix = (weights @ (self.basis * self.band).flatten(1)).view(-1, n, n)
+        matrix = (weights @ (self.basis * self.band).flatten(1)).reshape(-1, n, n)
         moving = transition(matrix, self.log_noise.exp(), gap, self.config.squarings)
         return predict(belief, *moving, self.diagonals)

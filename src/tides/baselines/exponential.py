@@ -59,9 +59,9 @@ class Propagators(NamedTuple):
         """exp(A Δ) s with the `Steps` (b, levels), (b, degree) of Δ."""
         b, n = state.shape
         for level in range(_LEVELS):
-            options = (state @ self.tables[level]).view(b, _BASE, n)
+            options = (state @ self.tables[level]).reshape(b, _BASE, n)
             state = options.gather(1, digits[:, level].view(b, 1, 1).expand(b, 1, n)).squeeze(1)
-        terms = (state @ self.series).view(b, _DEGREE, n)
+        terms = (state @ self.series).reshape(b, _DEGREE, n)
         return state + (powers.unsqueeze(1) @ terms).squeeze(1)
 
 
