@@ -58,14 +58,15 @@ class BlockGradients:
         d_states = [torch.empty_like(state) for state in states]
         grid = (triton.cdiv(self.range, _ROWS), run.models)
         tiles, programs = _shares(self.range, _TAIL_ROWS)
-        partial = run.x.new_empty(len(self.starts), run.models, programs, layout.at_drive - layout.at_skip)
+        partial = run.x.new_empty(run.models, programs, layout.at_drive - layout.at_skip)
+        sums = run.x.new_zeros(run.models, layout.at_drive - layout.at_skip)
         d_inner = run.x.new_empty(2, run.models, self.range, layout.inner)
         gated = torch.empty_like(d_inner[0])
         inputs = (run.x, run.affine, run.valid, run.packed)
         kernel, root, gram = run.readout
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         total = None
-        for number, start in enumerate(self.starts):
+        for start in self.starts:
             part = (run.rows, layout.size, start, self.range)
             readout_kernel[grid](
                 *inputs, kernel, root, *both(states), self.left, *part, layout.at_readout_code, run.eps, run.factor,
@@ -74,8 +75,9 @@ class BlockGradients:
             tail = (gradient, *inputs, self.left, run.x if seed is None else seed, d_u, d_inner, gated)
             tail_backward_block_kernel[grid](*tail, *part, layout.at_skip, **tail_flags, BM=_ROWS)
             tail_sums_kernel[(programs, run.models)](
-                *tail, partial[number], *part, tiles, partial.shape[-1], layout.at_skip, **tail_flags, BM=_TAIL_ROWS
+                *tail, partial, *part, tiles, partial.shape[-1], layout.at_skip, **tail_flags, BM=_TAIL_ROWS
             )
+            sums += partial.sum(1)
             readout_backward_kernel[grid](
                 *inputs, kernel, root, gram, *both(states), *both(d_states), d_u, self.left, self.d_square, self.codes,
                 self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, run.eps, run.factor,
@@ -83,7 +85,7 @@ class BlockGradients:
             )  # fmt: skip
             total = self._weights(total, start, states, run.readout_width, output=True)
         self._unpack(total, layout.at_readout, layout.directions)
-        self.d_packed[:, layout.at_skip : layout.at_drive] = partial.sum((0, 2))
+        self.d_packed[:, layout.at_skip : layout.at_drive] = sums
         del self.left, self.d_square, self.codes
         return d_u, d_states
 
