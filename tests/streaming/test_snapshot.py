@@ -78,6 +78,22 @@ def test_broken_states_are_named(tmp_path: Path) -> None:
         session.state_dict()
 
 
+def test_a_shorter_history_changes_no_answer() -> None:
+    session = fed(classifier(), late="replay", history=5)
+    later = StreamSession(session.model, late="replay", history=2)
+    later.load_state_dict(session.state_dict())
+    straight = fed(session.model)
+    for step in range(12):
+        for one in (later, straight):
+            found = one.step(50.0 + step, [1.0, float(step)], key="a")
+    np.testing.assert_allclose(later.answer("a"), found, rtol=1e-9)
+    later.step(60.5, [0.5, 0.5], key="a")
+    again = fed(session.model)
+    for t, x in sorted([*((50.0 + step, [1.0, float(step)]) for step in range(12)), (60.5, [0.5, 0.5])]):
+        found = again.step(t, x, key="a")
+    np.testing.assert_allclose(later.answer("a"), found, rtol=1e-9)
+
+
 def test_replay_can_be_switched_on_later() -> None:
     session = fed(classifier())
     later = StreamSession(session.model, late="replay")

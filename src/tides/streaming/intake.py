@@ -94,7 +94,7 @@ class Intake:
 
     def split(self, found: Floats) -> tuple[Floats, Floats | None]:
         """Answers, and their standard deviations where the model predicts them."""
-        if self.profile.spread is None:
+        if self.profile.spread is None or not isinstance(self.model, Forecaster):
             return found, None
         c = len(self.profile.spread)
         return found[..., :c], found[..., c:]

@@ -53,7 +53,7 @@ def restore_session(session: "StreamSession", state: dict[str, Tensor]) -> None:
     intake.bank.put(rows, leaves)
     if intake.policy.late != "replay":
         return
-    found = _unpack_histories(state, fresh, intake.policy.history) if "history.counts" in state else None
+    found = _unpack_histories(state, fresh) if "history.counts" in state else None
     for position, row in enumerate(rows.tolist()):
         if found is None:
             last = float(intake.table.last[row])
@@ -111,6 +111,7 @@ def _check(session: "StreamSession", state: dict[str, Tensor]) -> list[Any]:
 def _pack_histories(histories: list[History], fresh: Leaves, channels: int) -> dict[str, Tensor]:
     values = [value for history in histories for value in history.values]
     state = {
+        "history.sizes": torch.tensor([history.size for history in histories], dtype=torch.int64),
         "history.counts": torch.tensor([len(history.times) for history in histories], dtype=torch.int64),
         "history.floor": torch.tensor([history.floor for history in histories], dtype=torch.float64),
         "history.times": torch.tensor([t for history in histories for t in history.times], dtype=torch.float64),
@@ -127,18 +128,21 @@ def _pack_histories(histories: list[History], fresh: Leaves, channels: int) -> d
     return state
 
 
-def _unpack_histories(state: dict[str, Tensor], fresh: Leaves, size: int) -> list[History]:
+def _unpack_histories(state: dict[str, Tensor], fresh: Leaves) -> list[History]:
+    """Each with the size it was kept with: another policy holds for streams that begin under it."""
+
     def saved(name: str, row: int) -> Saved:
         leaves = {leaf: state[f"history.{name}.{leaf}"][row : row + 1] for leaf in fresh}
         return Saved(as_complex(leaves, fresh), float(state[f"history.{name}.last"][row]))
 
     histories, begin = [], 0
     times, values = state["history.times"].tolist(), state["history.values"].numpy()
+    sizes = state["history.sizes"].tolist()
     for row, count in enumerate(state["history.counts"].tolist()):
         end = begin + count
         middle = saved("middle", row) if bool(state["history.settled"][row]) else None
         floor = float(state["history.floor"][row])
         kept = [value.copy() for value in values[begin:end]]
-        histories.append(History(size, saved("base", row), floor, times[begin:end], kept, middle))
+        histories.append(History(sizes[row], saved("base", row), floor, times[begin:end], kept, middle))
         begin = end
     return histories
