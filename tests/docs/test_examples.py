@@ -40,7 +40,7 @@ def test_stream_and_peek() -> None:
 def test_ward_monitor() -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("pandas")
-    assert load("ward_monitor").main(epochs=6) > 0.85
+    assert load("ward_monitor").main(epochs=4) > 0.85
 
 
 def test_forecast_any_time() -> None:
