@@ -30,7 +30,7 @@ def evaluate(
 
     from tides.estimators.scorecard import scorecard
 
-    result = scorecard(estimator, estimator.to_dataset(table, labelled=True))
+    result = scorecard(estimator, estimator.to_dataset(table, labelled=type(estimator).__name__ != "TIDESForecaster"))
     page = None
     if out is not None:
         record = {

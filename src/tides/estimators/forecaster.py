@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tides.data.arrays import Layout
 from tides.data.dataset import IrregularDataset
@@ -229,10 +230,8 @@ class TIDESForecaster(TIDESEstimator):
         # From whole series: random windows would give other scales every time, and perhaps no gap at all.
         shift, scale = torch.from_numpy(self._scales.mean), torch.from_numpy(self._scales.std)
         gaps = torch.from_numpy(np.concatenate([np.diff(data.times(i)) for i in range(len(data))]))
-        rest = c if self.gaussian else 0
-        output_shift = torch.cat([shift[:c], torch.zeros(rest, dtype=torch.float64)])
-        output_scale = torch.cat([scale[:c], torch.ones(rest, dtype=torch.float64)])
-        return network.calibrate(gaps, shift, scale, output_shift, output_scale)
+        beyond = (0, c if self.gaussian else 0)
+        return network.calibrate(gaps, shift, scale, pad(shift[:c], beyond), pad(scale[:c], beyond, value=1.0))
 
     def _task(self, train: IrregularDataset) -> Forecasting:
         return Forecasting(tuple(self._scales.std[: len(self.schema_.channels)].tolist()), self.gaussian)
