@@ -14,10 +14,10 @@ from tests.docs.blocks import ROOT, blocks
 def run(line: str) -> str:
     """Run one command of the page as a shell would; `< file` is its input."""
     words = shlex.split(line)
-    source = Path(words[words.index("<") + 1]).open() if "<" in words else None
+    source = Path(words[words.index("<") + 1]).read_text() if "<" in words else None
     words = words[: words.index("<")] if "<" in words else words
     done = subprocess.run(
-        [sys.executable, "-m", "tides.cli.main", *words[1:]], stdin=source, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tides.cli.main", *words[1:]], input=source, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     return done.stdout
