@@ -19,7 +19,7 @@ from tides.errors import ConfigError
 from tides.experiments import contenders, uea_series
 from tides.experiments.config import build
 from tides.experiments.runner import Cell, Context
-from tides.experiments.uea_results import count, device_name, outcome, scores
+from tides.experiments.uea_results import count, outcome, scores, where_it_ran
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
@@ -176,7 +176,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
             **outcome(finish),
             "test": [rate_scores(member, rows, drop, rate) for rate in drop.test],
             **count(member.model),
-            "device": device_name(context.device),
+            **where_it_ran(context.device),
         }
         for member, finish, rows in zip(members, finishes, tests, strict=True)
     ]

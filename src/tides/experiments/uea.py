@@ -17,7 +17,7 @@ from tides.experiments import contenders, uea_series
 from tides.experiments.config import build
 from tides.experiments.contenders import BaselineTraining
 from tides.experiments.runner import Cell, Context
-from tides.experiments.uea_results import count, device_name, outcome, scores
+from tides.experiments.uea_results import count, outcome, scores, where_it_ran
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
@@ -175,7 +175,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
             "test": scores(class_logits(member.model, test), test.labels),
             **count(member.model),
             "missing": dataset.missing,
-            "device": device_name(context.device),
+            **where_it_ran(context.device),
         }
         for member, finish, test in zip(members, finishes, tests, strict=True)
     ]

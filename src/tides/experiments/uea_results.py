@@ -5,14 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tides.kernels.dispatch import last_backend
 from tides.nn import SequenceClassifier
 from tides.training import FitResult
 from tides.training.predictions import ClassPredictions, point_metrics
 
 
-def device_name(device: str) -> str:
-    """The device in words, for the record."""
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+def where_it_ran(device: str) -> dict[str, str]:
+    """Device and backend, for the record."""
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+    return {"device": name, "backend": last_backend()}
 
 
 def outcome(finish: FitResult) -> dict[str, Any]:
