@@ -5,15 +5,14 @@ import triton
 from torch import Tensor
 
 from tides.kernels.triton.block_backward_kernels import (
-    block_weight_kernel,
     drive_backward_kernel,
     heads_backward_kernel,
     readout_backward_kernel,
     readout_kernel,
-    tail_backward_block_kernel,
-    tail_sums_kernel,
 )
 from tides.kernels.triton.block_pass import BlockPass, both
+from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
+from tides.kernels.triton.block_weight_kernels import block_weight_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.precision import matrix_precision
 
