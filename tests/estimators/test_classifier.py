@@ -103,6 +103,17 @@ def test_tables_with_dates_static_columns_and_holes(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.predict_proba(new), model.predict_proba(new))
 
 
+def test_long_tables() -> None:
+    kept = ["patient", "charttime", "died"]
+    long = wide_table().melt(kept, ["hr", "spo2"], "item", "value").dropna()
+    roles = {"id": "patient", "time": "charttime", "label": "died", "channel": "item", "value": "value", "unit": "h"}
+    model = TIDESClassifier(**roles, **FAST).fit(long)
+    assert model.schema_.channels == ("hr", "spo2")
+    assert model.score(long) > 0.8
+    with pytest.raises(DataError, match="channel 'lactate' is not among"):
+        model.predict(long.assign(item="lactate"))
+
+
 def test_a_table_in_minutes_is_the_table_in_hours() -> None:
     hours = TIDESClassifier(**TABLE, **FAST).fit(wide_table())
     minutes = TIDESClassifier(**{**TABLE, "unit": "min"}, **FAST).fit(wide_table())
