@@ -46,7 +46,7 @@ def train_folds(cell: Cell, context: Context) -> Record:
     folds = [
         {
             "fold": fold,
-            **test_scores(model, parts.test.to(device)),
+            **scores(model, parts.test.to(device)),
             "val_nll": fit.best.get("val_loss"),
             "best_epoch": fit.best_epoch,
             "epochs": fit.epochs,
@@ -97,7 +97,7 @@ def build_model(config: Mapping[str, Any], seed: int, train: IrregularBatch) -> 
 
 
 @torch.no_grad()
-def test_scores(model: SequenceClassifier, test: IrregularBatch) -> dict[str, Any]:
+def scores(model: SequenceClassifier, test: IrregularBatch) -> dict[str, Any]:
     """Likelihood and accuracy on the test instances, with the counts behind it."""
     task = Classification()
     model.eval()
