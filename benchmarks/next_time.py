@@ -3,9 +3,9 @@
     python benchmarks/next_time.py --seeds 20 --out curve.json --plot curve.png
 
 A forecaster with a Gaussian head learns to continue the calcium oscillator by half a second from a few observations in
-the three seconds before. Every seed draws its own cells, first observations and noise. From two random ones on, a
-policy adds one at a time: `suggested` asks `suggest_next_time` on a grid of candidates (samples kept and not analysed
-yet), `random` draws from the same grid. `regular` spreads the whole budget evenly, its last observation at the end.
+the three seconds before. Every seed draws its own cells and noise. All policies begin with one observation at the start
+of the three seconds and then add one at a time: `suggested` asks `suggest_next_time` on a grid of candidates (samples
+kept and not analysed yet), `random` draws from the same grid, `regular` spreads its budget evenly up to the end.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tides.nn import Forecaster, TIDESConfig
 from tides.training import Forecasting, TrainConfig, fit
 
 PAST, FUTURE = (0.0, 3.0), np.linspace(3.05, 3.5, 10)
-BUDGETS = (2, 3, 4, 5, 6)
+BUDGETS = (1, 2, 3, 4, 5)
 NOISE = 0.05
 GRID = np.linspace(*PAST, 31)
 
@@ -81,15 +81,14 @@ def error(model: Forecaster, task: Forecasting, questions: list[IrregularSeries]
 def follow(model: Forecaster, task: Forecasting, cells: Cells, policy: str, seed: int) -> list[float]:
     """The error at every budget under one policy."""
     draw, found = np.random.default_rng((seed, 9)), []
-    start = [draw.choice(len(GRID), 2, replace=False) for _ in range(len(cells))]
-    chosen = [sorted(first.tolist()) for first in start]
+    chosen = [[0] for _ in range(len(cells))]
     values = [dict(zip(at, cells.measure(c, GRID[at]), strict=True)) for c, at in enumerate(chosen)]
     for budget in BUDGETS:
         for c in range(len(cells)):
             if policy == "regular":
-                chosen[c] = np.linspace(0, len(GRID) - 1, budget + 1).round().astype(int)[1:].tolist()
+                chosen[c] = np.linspace(0, len(GRID) - 1, budget + 1).round().astype(int).tolist()
                 values[c] = dict(zip(chosen[c], cells.measure(c, GRID[chosen[c]]), strict=True))
-            while len(chosen[c]) < budget:
+            while len(chosen[c]) < budget + 1:
                 free = [i for i in range(len(GRID)) if i not in chosen[c]]
                 if policy == "random":
                     new = int(draw.choice(free))
@@ -115,7 +114,7 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
         panel.errorbar(BUDGETS, mean, spread, color=colour, marker="o", markersize=4, capsize=3, label=policy)
     panel.spines[["top", "right"]].set_visible(False)
     panel.set_xticks(BUDGETS)
-    panel.set_xlabel("observations")
+    panel.set_xlabel("observations after the first")
     panel.set_ylabel("error of the forecast (standard deviations)")
     panel.legend(frameon=False)
     figure.savefig(path, dpi=130)
@@ -125,8 +124,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--cells", type=int, default=8, help="cells of each seed")
-    parser.add_argument("--train", type=int, default=4000, help="cells to learn from")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--train", type=int, default=6000, help="cells to learn from")
+    parser.add_argument("--epochs", type=int, default=14)
     parser.add_argument("--out", type=Path, default=Path("next_time.json"))
     parser.add_argument("--plot", type=Path, default=None)
     options = parser.parse_args()
