@@ -55,6 +55,7 @@ def test_horizons_trivial_predictors_and_figure(folder: Path) -> None:
     assert rows["TIDES, steps"]["horizon 4"] == f"{0.11 * 1.5**3:.4f}"
     assert rows["TIDES, steps"]["beyond ÷ within"] == f"{(1.5 + 1.5**2 + 1.5**3) / 3:.2f}"
     assert rows["predict last"]["horizon 2"] == "2.0000"
+    assert rows["TIDES, steps"]["horizon 1, alone"] == "0.1100"
     assert "TIDES, steps ÷ S5, steps" in summary
     assert (page.parent / "anytime-embedded-calcium-paper.png").stat().st_size > 10_000
 

@@ -103,26 +103,26 @@ def horizon_table(results: Results, system: str) -> Table:
     for line in _lines(results):
         records = results.get(line)
         if not records:
-            rows.append([line.title, "", "", *["not run"] * (reach + 4)])
+            rows.append([line.title, "", "", *["not run"] * (reach + 5)])
             continue
         cells = [_spread([record.results[key] for record in records]) for key in ("within_mse", "beyond_mse")]
         ratio = np.mean([record.results["beyond_mse"] / record.results["within_mse"] for record in records])
         parameters = f"{records[0].results['parameters']:,}"
-        alone = _by_horizon(errors(records, "alone_mse"), bins)[-1]
-        steps = _by_horizon(errors(records), bins)
-        rows.append([line.title, parameters, str(len(records)), *cells, f"{ratio:.2f}", *steps, alone])
+        together, alone = (_by_horizon(errors(records, name), bins) for name in ("mse", "alone_mse"))
+        shown = [*together, alone[0], alone[-1]]
+        rows.append([line.title, parameters, str(len(records)), *cells, f"{ratio:.2f}", *shown])
     for name in bins[0]["trivial_mse"]:
         each = [[entry["trivial_mse"][name] for entry in record.results["bins"]] for record in fullest]
         means = _by_horizon(np.array(each, float), bins)
         beyond = f"{np.mean([float(mean) for mean in means[1:]]):.{_DIGITS}f}" if reach > 1 else "–"
-        rows.append([f"predict {name}", "–", str(len(fullest)), means[0], beyond, "–", *means, means[-1]])
+        rows.append([f"predict {name}", "–", str(len(fullest)), means[0], beyond, "–", *means, means[0], means[-1]])
     columns = ["model, asked by", "parameters", "seeds", "within", "beyond", "beyond ÷ within"]
     columns += [f"horizon {number}" for number in range(1, reach + 1)]
     caption = (
         f"{system}: test error within and beyond the training horizon, and in each horizon of that length. "
-        "Last column: where only the questions of one bin are asked."
+        "Last two columns: where only the questions of one bin are asked."
     )
-    return Table([*columns, f"horizon {reach}, alone"], rows, caption)
+    return Table([*columns, "horizon 1, alone", f"horizon {reach}, alone"], rows, caption)
 
 
 def _by_horizon(values: NDArray[np.float64], bins: Sequence[Mapping[str, float]]) -> list[str]:
