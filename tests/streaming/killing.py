@@ -41,7 +41,10 @@ def kill_at_random(make: Any, events: list[str], folder: Path, *, kills: int, se
         child = os.fork()
         if child == 0:
             _run_and_end(make, events, folder, pause=0.0005)
-        time.sleep(chance.random() * 0.12)
+        if chance.random() < 0.7:
+            # In the middle of its work, however slow the machine is; the others die while they begin.
+            _wait_for_progress(child, folder / "out.jsonl")
+        time.sleep(chance.random() * 0.06)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
@@ -49,6 +52,18 @@ def kill_at_random(make: Any, events: list[str], folder: Path, *, kills: int, se
             break
         killed += 1
     return killed
+
+
+def _wait_for_progress(child: int, out: Path, seconds: float = 20.0) -> None:
+    before, until = _size(out), time.monotonic() + seconds
+    while _size(out) == before and time.monotonic() < until:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.001)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _run_and_end(make: Any, events: list[str], folder: Path, *, pause: float) -> NoReturn:
