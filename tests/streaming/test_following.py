@@ -133,25 +133,24 @@ def test_a_source_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_seventh_kill_is_no_different(tmp_path: Path) -> None:
-    kill_and_compare(tmp_path, count=150, kills=7, seed=0)
+    assert kill_and_compare(tmp_path, count=300, kills=7, seed=0) >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_thirty_kills(tmp_path: Path, seed: int) -> None:
-    kill_and_compare(tmp_path, count=1000, kills=30, seed=seed)
+    assert kill_and_compare(tmp_path, count=3000, kills=30, seed=seed) >= 20
 
 
 def greedy() -> StreamSession:
     """A session that takes whatever it is given: an observation that is counted twice would show."""
-    return session(late="replay", duplicate="take", history=2000)
+    return session(late="replay", duplicate="take", history=3000)
 
 
-def kill_and_compare(folder: Path, *, count: int, kills: int, seed: int) -> None:
+def kill_and_compare(folder: Path, *, count: int, kills: int, seed: int) -> int:
     greedy().step(0.0, [0.0, 0.0])  # What is compiled on first use is compiled before the first fork.
     events = lines(count)
     killed = kill_at_random(greedy, events, folder, kills=kills, seed=seed)
-    assert killed >= min(kills, 3)
     follow(greedy, events, folder / "state", folder / "out.jsonl", every=11, pause=0.0)
     found = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert_answers(found, direct(events))
@@ -159,3 +158,4 @@ def kill_and_compare(folder: Path, *, count: int, kills: int, seed: int) -> None
         table = durable.session.intake.table
         assert durable.applied == count
         assert sum(int(table.count[table.row(key)]) for key in table) == count
+    return killed
