@@ -52,7 +52,7 @@ def test_costs_are_ordered_and_failures_named() -> None:
     assert rows[0] == ["lru", "classification", "8,000", "100", "2"]
     assert rows[2][3] == "out of memory"
     on_gpu = {**MEASURED, "device": "cuda", "machine": {"cpu": "x", "gpu": "Some GPU"}}
-    assert [row[3] for row in zoo.cost_table(on_gpu).rows][:2] == ["2e+03", "9e+03"]
+    assert [row[3] for row in zoo.cost_table(on_gpu).rows][:2] == ["2,000", "9,000"]
     assert "Some GPU" in zoo.cost_table(on_gpu).caption
 
 

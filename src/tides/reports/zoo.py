@@ -86,7 +86,7 @@ def cost_table(found: dict[str, Any]) -> Table:
             row["model"],
             row["task"],
             f"{row['parameters']:,}",
-            f"{1e3 * row[kind]:.3g}",
+            _milliseconds(row[kind]),
             f"{row['memory'] / 1e6:.0f}",
         ]
         for row in measured
@@ -98,7 +98,8 @@ def cost_table(found: dict[str, Any]) -> Table:
         f"channels (forecasters answer for the second half), default configurations."
     )
     if on_cpu:
-        caption += f" Time that {found['threads']} thread{'s' if found['threads'] > 1 else ''} worked."
+        caption += f" Time that {found['threads']} thread{'s' if found['threads'] > 1 else ''} worked"
+        caption += "." if found["load"] is None else f", on a machine with a load average of {found['load']:.0f}."
     return Table(["model", "task", "parameters", "ms", "peak MB"], rows, caption)
 
 
@@ -120,6 +121,10 @@ def accuracy_table(records: Sequence[Record]) -> Table:
         "test case is one to three points, and rows were published with different splits."
     )
     return Table(["model", *numbers["datasets"]], rows, caption)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
 def _ours(records: Sequence[Record], name: str, dataset: str) -> str:
