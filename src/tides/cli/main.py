@@ -11,6 +11,7 @@ from tides.errors import TidesError
 
 VERBS = {
     "run": "tides.cli.run",
+    "sweep": "tides.cli.sweep",
     "report": "tides.cli.report",
     "bench": "tides.cli.bench",
     "data": "tides.cli.data",

@@ -18,6 +18,9 @@ def run(
     variant: Annotated[
         str | None, typer.Option(help="Which shipped configuration; paper, where there is one, by default.")
     ] = None,
+    own: Annotated[
+        Path | None, typer.Option("--config", help="A configuration of your own, such as one that a sweep chose.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     models: Annotated[
         str | None,
@@ -45,13 +48,19 @@ def run(
     from tides.experiments import config, runner
 
     module = runner.find(experiment)
-    variant = variant or config.default_variant(experiment)
+    if own is not None and variant is not None:
+        raise ConfigError(f"--config {own}: takes the place of --variant {variant}; wanted one of them")
     chosen = list(settings or [])
     if seeds is not None:
         chosen.append(f"seeds={seeds}")
     if models is not None:
         chosen.append(f"models={json.dumps(models.split(','))}")
-    resolved = config.load(experiment, variant, quick=quick, settings=chosen)
+    if own is None:
+        variant = variant or config.default_variant(experiment)
+        resolved = config.load(experiment, variant, quick=quick, settings=chosen)
+    else:
+        variant = own.stem
+        resolved = config.load_file(own, quick=quick, settings=chosen)
     cells = module.cells(resolved, variant=variant, quick=quick)
     if only is not None:
         patterns = only.split(",")

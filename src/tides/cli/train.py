@@ -33,6 +33,9 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any argument of the estimator: hidden_size=64. Repeatable.")
     ] = None,
+    own: Annotated[
+        Path | None, typer.Option("--config", help="TOML file with such arguments, for example one that a sweep chose.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the split, the start and the order of training.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
@@ -54,7 +57,7 @@ def train(
     if not 0 <= test < 1:
         raise ConfigError(f"--test: found {test}, wanted a share from 0 up to, not including, 1")
 
-    given = _parse(settings or [])
+    given = _read(own) | _parse(settings or [])
 
     from rich.console import Console
 
@@ -101,6 +104,19 @@ def train(
         print(f"on {len(test_part or ())} series that were kept apart:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    import tomllib
+
+    from tides.errors import ConfigError
+
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
 
 
 def _parse(settings: list[str]) -> dict[str, Any]:

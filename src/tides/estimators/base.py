@@ -1,7 +1,7 @@
 """What the estimators share: reading X, building and training the network, answering, saving."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -76,7 +76,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         training: Mapping[str, Any] | None = None,
         device: str = "cpu",
         folder: str | Path | None = None,
-        verbose: bool = False,
+        verbose: bool | Callable[[float], None] = False,
         random_state: Any = None,
     ) -> None:
         self.id = id
@@ -171,7 +171,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.task_ = self._task(parts[0])
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
         folder = None if self.folder is None else Path(self.folder)
-        result = fit(network, self.task_, parts, settings, folder=folder, progress=bool(self.verbose))
+        progress = self.verbose if callable(self.verbose) else bool(self.verbose)
+        result = fit(network, self.task_, parts, settings, folder=folder, progress=progress)
         self.model_ = network.eval()
         self.seconds_ = result.seconds
         self.history_ = result.history

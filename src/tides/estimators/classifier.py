@@ -1,6 +1,6 @@
 """`TIDESClassifier`: to which class does a series belong?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -72,7 +72,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
         device: str = "cpu",
         folder: str | Path | None = None,
-        verbose: bool = False,
+        verbose: bool | Callable[[float], None] = False,
         random_state: Any = None,
     ) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
 """`TIDESForecaster`: values at any later (or earlier) times, with intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -90,7 +90,7 @@ class TIDESForecaster(TIDESEstimator):
         calibration: float = RECIPE.calibration,
         device: str = "cpu",
         folder: str | Path | None = None,
-        verbose: bool = False,
+        verbose: bool | Callable[[float], None] = False,
         random_state: Any = None,
     ) -> None:
         super().__init__(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import resources
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -35,15 +36,35 @@ def load(experiment: str, variant: str, *, quick: bool, settings: Sequence[str])
     if variant not in known:
         raise ConfigError(f"variant: found {variant!r}, {experiment} has {', '.join(known)}")
     file = resources.files("tides.experiments") / "configs" / experiment / f"{variant}.toml"
-    config = tomllib.loads(file.read_text(encoding="utf-8"))
+    return _resolve(tomllib.loads(file.read_text(encoding="utf-8")), quick, settings)
+
+
+def load_file(path: Path, *, quick: bool, settings: Sequence[str]) -> dict[str, Any]:
+    """The same from a file of one's own, such as the one a sweep has chosen."""
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
+    return _resolve(config, quick, settings)
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """`a.b=value` settings by their dotted names."""
+    found = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: wanted name=value, for example train.steps=500")
+        found[key.strip()] = _parse(text.strip())
+    return found
+
+
+def _resolve(config: dict[str, Any], quick: bool, settings: Sequence[str]) -> dict[str, Any]:
     for key, value in config.pop("quick", {}).items():
         if quick:
             assign(config, key, value)
-    for setting in settings:
-        key, found, text = setting.partition("=")
-        if not found:
-            raise ConfigError(f"--set {setting}: wanted name=value, for example train.steps=500")
-        assign(config, key.strip(), _parse(text.strip()))
+    for key, value in parse_settings(settings).items():
+        assign(config, key, value)
     return config
 
 

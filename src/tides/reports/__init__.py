@@ -8,6 +8,7 @@ REPORTS = {
     "ablations": "tides.reports.ablations",
     "anytime": "tides.reports.anytime",
     "efficiency": "tides.reports.efficiency",
+    "sweep": "tides.reports.sweep",
     "speed": "tides.reports.speed",
     "zoo": "tides.reports.zoo",
 }

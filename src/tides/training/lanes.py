@@ -23,6 +23,7 @@ from tides.training.checkpoint import Checkpoint, CheckpointFolder
 from tides.training.config import BOOKKEEPING, TrainConfig
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
+from tides.training.progress import EpochListener
 from tides.training.state import FitResult, Row, RunState
 from tides.training.tracks import make_track
 
@@ -88,7 +89,11 @@ def fit_side_by_side(
             lane.validate()
         for lane in active:
             lane.close()
-        progress(max(lane.state.epoch for lane in active) / config.epochs)
+        epoch = max(lane.state.epoch for lane in active)
+        progress(epoch / config.epochs)
+        best = [lane.state.best_value for lane in lanes if lane.state.best_value is not None]
+        if best and isinstance(progress, EpochListener):
+            progress.epoch(epoch, sum(best) / len(best))
         if time.perf_counter() - saved >= config.checkpoint_seconds:
             for lane in lanes:
                 lane.save()

@@ -3,12 +3,23 @@
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 # Redrawing more often than this many times a second would cost small models their speed.
 _REDRAWS = 4
+
+
+@runtime_checkable
+class EpochListener(Protocol):
+    """A progress function that is also told the monitored metric at the end of every epoch; it may end the run by
+    raising."""
+
+    def __call__(self, fraction: float) -> None: ...
+
+    def epoch(self, epoch: int, value: float) -> None:
+        """Epoch `epoch`, counted from 1, is closed."""
 
 
 class ProgressBar:
@@ -53,6 +64,8 @@ class ProgressBar:
         """An epoch is closed with this value of the monitored metric."""
         if value is not None:
             self._metric = f"val {self._monitor} {value:.4g}"
+            if isinstance(self._tell, EpochListener):
+                self._tell.epoch(step // self._per_epoch, value)
         self._show(step)
 
     def _show(self, step: int) -> None:

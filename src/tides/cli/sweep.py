@@ -1,0 +1,132 @@
+"""`tides sweep`: search for a configuration on validation data; several workers may share one storage."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tides.experiments.sweep import Options, Result, Sweep
+
+app = typer.Typer()
+
+
+@app.command()
+def sweep(
+    target: Annotated[str, typer.Argument(help="uea or physiome with the paper's space, or a TOML file of your own.")],
+    trials: Annotated[int | None, typer.Option(help="How many configurations in all; ten if published.")] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="sqlite:///file.db or postgresql://user@host/name; <out>/sweep.db by default."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="search; or published: ten configurations, the best on fold 0, then five folds.")
+    ] = "search",
+    datasets: Annotated[str | None, typer.Option(help="uea, physiome: some data sets, comma separated.")] = None,
+    variant: Annotated[str | None, typer.Option(help="uea, physiome: the configuration to start from.")] = None,
+    sampler: Annotated[str, typer.Option(help="random; or tpe, which learns from finished trials.")] = "random",
+    prune: Annotated[
+        bool | None, typer.Option("--prune/--no-prune", help="Stop trials below the median; not if published.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the configurations that are drawn.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Fix a setting: train.epochs=50. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; runs/sweep by default.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    heartbeat: Annotated[
+        int, typer.Option(help="Seconds between a worker's signs of life; six are missed at most.")
+    ] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Search for a configuration on validation data. Repeat the command to add a worker or to continue."""
+    from tides.errors import ConfigError, TidesError
+    from tides.experiments import sweep as sweeps
+    from tides.experiments.sweep_space import PAPER_SPACES
+
+    if protocol not in ("search", "published"):
+        raise ConfigError(f"--protocol: found {protocol!r}, wanted search or published")
+    if sampler not in ("random", "tpe"):
+        raise ConfigError(f"--sampler: found {sampler!r}, wanted random or tpe")
+    published = protocol == "published"
+    if published and sampler != "random":
+        raise ConfigError(f"--sampler {sampler}: the published protocol draws at random")
+    if published and trials not in (None, sweeps.PUBLISHED_TRIALS):
+        raise ConfigError(f"--trials {trials}: the published protocol has {sweeps.PUBLISHED_TRIALS}")
+    count = sweeps.PUBLISHED_TRIALS if published else trials
+    if count is None:
+        raise ConfigError("--trials: say how many configurations to try")
+    folder = out or Path("runs") / "sweep"
+    folder.mkdir(parents=True, exist_ok=True)
+    options = sweeps.Options(
+        trials=count,
+        storage=storage or f"sqlite:///{folder / 'sweep.db'}",
+        seed=seed,
+        sampler="tpe" if sampler == "tpe" else "random",
+        prune=not published if prune is None else prune,
+        all_folds=published,
+        heartbeat=heartbeat,
+    )
+    given = settings or []
+    if target in PAPER_SPACES:
+        names = datasets.split(",") if datasets else []
+        found = sweeps.paper_sweeps(target, variant=variant, quick=quick, settings=given, datasets=names, device=device)
+    elif datasets or variant:
+        raise ConfigError(f"--datasets, --variant: {target} says so itself; they belong to {', '.join(PAPER_SPACES)}")
+    else:
+        found = [sweeps.file_sweep(Path(target), quick=quick, settings=given, device=device)]
+    results, failed = [], {}
+    for one in found:
+        try:
+            results.append(_with_bar(one, options, folder, quiet=as_json))
+        except ConfigError:
+            raise
+        except TidesError as error:
+            failed[one.name] = str(error)
+            continue
+        if not as_json:
+            _print(results[-1], options)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "sweeps": [_summary(result) for result in results], "failed": failed}))
+    elif results:
+        print(f"Plots: tides report sweep --in {folder}")
+    if failed:
+        lines = "; ".join(f"{name}: {text}" for name, text in failed.items())
+        raise TidesError(f"{len(failed)} of {len(found)} sweeps failed, the others are kept. {lines}")
+
+
+def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) -> "Result":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tides.experiments.sweep import run_sweep
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(TextColumn(sweep.name), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
+        task = bar.add_task("", total=options.trials)
+        return run_sweep(sweep, options, folder, lambda settled: bar.update(task, completed=settled))
+
+
+def _print(result: "Result", options: "Options") -> None:
+    results = result.record.results
+    states = [row["state"] for row in results["trials"]]
+    best = results["best"]
+    print(
+        f"{result.name}: {len(states)} trials ({states.count('pruned')} pruned, {states.count('failed')} failed), "
+        f"best is trial {best['trial']} with validation score {best['value']:.4g}"
+    )
+    if "folds" in results:
+        folds = results["folds"]
+        print(f"five folds: {folds['metric']} {folds['mean']:.4g} ± {folds['std']:.2g}")
+    for note in results["notes"]:
+        print(f"note: {note}")
+    print(f"chosen: {result.chosen}")
+
+
+def _summary(result: "Result") -> dict[str, object]:
+    kept: dict[str, object] = {
+        name: result.record.results[name] for name in ("best", "folds", "notes") if name in result.record.results
+    }
+    return {"name": result.name, "record": str(result.record_path), "chosen": str(result.chosen), **kept}

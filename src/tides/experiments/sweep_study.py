@@ -1,0 +1,208 @@
+"""Trials on a shared storage: who computes which configuration, and what happens when a worker dies.
+
+A sweep of N trials has the slots 0 … N − 1. What is drawn for a slot depends on the seed and the slot alone, so any
+number of workers, started at any time, see the same configurations. A worker that is killed stops sending heartbeats;
+its slot is then dealt again. A slot is settled once: duplicates that two workers deal at the same moment give way to
+the older one.
+"""
+
+import hashlib
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from tides.errors import ConfigError, TidesError
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+    from optuna.study import StudyDirection
+    from optuna.trial import FrozenTrial, Trial, TrialState
+except ImportError as missing:
+    raise TidesError('sweeps need optuna: pip install "tides-ssm[sweep]"') from missing
+
+SamplerName = Literal["random", "tpe"]
+_SLOT, _ERROR, _IDENTITY = "slot", "error", "identity"
+_DIRECTIONS = {"minimise": StudyDirection.MINIMIZE, "maximise": StudyDirection.MAXIMIZE}
+# Importances of fewer finished trials would be noise.
+_FEWEST_FOR_IMPORTANCE = 4
+# Trials that are watched to the end before the median may stop another one, and epochs that each may take in any case.
+_UNPRUNED_TRIALS, _UNPRUNED_EPOCHS = 4, 3
+
+
+class _Surplus(Exception):
+    """The slot of this trial is in other hands."""
+
+
+def slot_of(trial: FrozenTrial | Trial) -> int:
+    """Which of the N configurations a trial computes."""
+    return int(trial.user_attrs.get(_SLOT, trial.number))
+
+
+def is_settled(trial: FrozenTrial) -> bool:
+    """Computed, pruned, or impossible; not: killed, interrupted or surplus."""
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or _ERROR in trial.user_attrs
+
+
+def error_of(trial: FrozenTrial) -> str | None:
+    """Why a configuration could not be computed."""
+    found: str | None = trial.user_attrs.get(_ERROR)
+    return found
+
+
+class SlotSampler(BaseSampler):
+    """Draws for a slot what `seed` and the slot say; `tpe` also looks at the trials that are finished by then."""
+
+    def __init__(self, kind: SamplerName, seed: int) -> None:
+        self._kind, self._seed = kind, seed
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._guided(trial).infer_relative_search_space(study, trial) if self._kind == "tpe" else {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self._guided(trial).sample_relative(study, trial, search_space) if search_space else {}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        sampler = RandomSampler(seed=self._number(trial, param_name))
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def _guided(self, trial: FrozenTrial) -> TPESampler:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return TPESampler(multivariate=True, seed=self._number(trial, ""))
+
+    def _number(self, trial: FrozenTrial, name: str) -> int:
+        text = json.dumps([self._seed, slot_of(trial), name])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def open_study(
+    storage: str,
+    name: str,
+    *,
+    direction: str,
+    identity: Mapping[str, Any],
+    sampler: SamplerName,
+    seed: int,
+    prune: bool,
+    heartbeat: int,
+) -> optuna.Study:
+    """The study of that name, made if it is not there; one of another sweep is refused."""
+    logging.getLogger("optuna").setLevel(logging.ERROR)
+    options: dict[str, Any] = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        try:
+            opened = optuna.storages.RDBStorage(
+                # Named, because which driver stands for `postgresql` has changed between versions of SQLAlchemy.
+                storage.replace("postgresql://", "postgresql+psycopg://", 1),
+                engine_kwargs=options,
+                heartbeat_interval=heartbeat,
+                grace_period=6 * heartbeat,
+            )
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"--storage {storage}: {error}") from error
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=_UNPRUNED_TRIALS, n_warmup_steps=_UNPRUNED_EPOCHS)
+    study = optuna.create_study(
+        storage=opened,
+        study_name=name,
+        direction=_DIRECTIONS[direction],
+        sampler=SlotSampler(sampler, seed),
+        pruner=pruner if prune else optuna.pruners.NopPruner(),
+        load_if_exists=True,
+    )
+    wanted = json.dumps(identity, sort_keys=True)
+    found = study.user_attrs.get(_IDENTITY)
+    if found is None:
+        study.set_user_attr(_IDENTITY, wanted)
+    elif found != wanted:
+        raise ConfigError(
+            f"--storage {storage}: the study {name!r} there has another space, setting or seed; "
+            "choose another --storage, or --out, or give your file another name"
+        )
+    return study
+
+
+def settle(
+    study: optuna.Study,
+    objective: Callable[[Trial], float],
+    trials: int,
+    *,
+    watch: Callable[[int], None] = lambda settled: None,
+    poll: float = 0.5,
+) -> list[FrozenTrial]:
+    """Work until all slots are settled, here or by other workers; their trials, in the order of the slots."""
+
+    def guarded(trial: Trial) -> float:
+        slot = slot_of(trial)
+        older = (t for t in study.get_trials(deepcopy=False) if slot_of(t) == slot and t.number < trial.number)
+        if slot >= trials or any(is_settled(t) or not t.state.is_finished() for t in older):
+            raise _Surplus
+        try:
+            return objective(trial)
+        except TidesError as error:
+            trial.set_user_attr(_ERROR, str(error))
+            raise
+
+    while True:
+        _fail_stale(study)
+        known = study.get_trials(deepcopy=False)
+        done = settled_trials(known, trials)
+        watch(len(done))
+        if len(done) == trials:
+            return done
+        lost = _lost_slots(known, trials)
+        for slot in lost:
+            drawn = next((t.params for t in known if slot_of(t) == slot and t.params), {})
+            study.enqueue_trial(drawn, user_attrs={_SLOT: slot})
+        if lost or len(known) < trials or any(t.state is TrialState.WAITING for t in known):
+            try:
+                study.optimize(guarded, n_trials=1, catch=(TidesError, _Surplus))
+            except ValueError as error:
+                # This worker was silent for so long that its trial was taken from it.
+                if not str(error).startswith("Cannot tell a"):
+                    raise
+        else:
+            time.sleep(poll)
+
+
+def settled_trials(known: Sequence[FrozenTrial], trials: int) -> list[FrozenTrial]:
+    """One settled trial per slot below `trials`."""
+    found: dict[int, FrozenTrial] = {}
+    for trial in known:
+        if is_settled(trial) and slot_of(trial) < trials:
+            found.setdefault(slot_of(trial), trial)
+    return [found[slot] for slot in sorted(found)]
+
+
+def importances(finished: Sequence[FrozenTrial], direction: str) -> dict[str, float] | None:
+    """Share of each parameter in what sets the better half of the finished trials apart from all of them (PED-ANOVA,
+    which unlike fANOVA needs no scikit-learn); None where there are too few."""
+    if len(finished) < _FEWEST_FOR_IMPORTANCE or len({trial.value for trial in finished}) < 2:
+        return None
+    counted = optuna.create_study(direction=_DIRECTIONS[direction])
+    counted.add_trials(finished)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
+        return dict(optuna.importance.get_param_importances(counted, evaluator=evaluator))
+
+
+def _lost_slots(known: Sequence[FrozenTrial], trials: int) -> list[int]:
+    """Slots whose number was dealt and that nobody has settled or is working on."""
+    held = {slot_of(trial) for trial in known if is_settled(trial) or not trial.state.is_finished()}
+    return [slot for slot in range(min(trials, len(known))) if slot not in held]
+
+
+def _fail_stale(study: optuna.Study) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        optuna.storages.fail_stale_trials(study)
