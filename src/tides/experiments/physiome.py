@@ -28,7 +28,7 @@ from tides.training.config import BOOKKEEPING
 NAME = "physiome"
 # Two blocks: the least of the fifty.
 _BORROWED = "SHO01"
-_TRAINING_FIELDS = ("lr", "lr_factor", "weight_decay", "batch_size", "warmup_epochs")
+TRAINING_FIELDS = ("lr", "lr_factor", "weight_decay", "batch_size", "warmup_epochs")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _settings(
 ) -> tuple[TIDESConfig, TrainConfig]:
     """Architecture and training of one cell; published rows first, the file's tables on top."""
     row = dict(_published(dataset)) if configuration == "published" else {}
-    training = {name: row.pop(name) for name in _TRAINING_FIELDS if name in row}
+    training = {name: row.pop(name) for name in TRAINING_FIELDS if name in row}
     fields = {**row, **tables["model"], "input_size": physiome_folds.channels(dataset), "variant": model}
     # Scales are told to the models by `build_model`, because the data here is no set of series any more.
     return TIDESConfig.from_dict(fields), TrainConfig.from_dict(
@@ -103,7 +103,8 @@ def _settings(
 
 
 @cache
-def _published_rows() -> dict[str, dict[str, Any]]:
+def published_rows() -> dict[str, dict[str, Any]]:
+    """The table of published configurations, by data set; a clip of 0 stands for none."""
     file = resources.files("tides.experiments") / "configs" / NAME / "published.csv"
     kinds: dict[str, Any] = dict.fromkeys(("dataset", "reparam", "discretisation", "projector_init"), str)
     kinds |= dict.fromkeys(("lr", "lr_factor", "weight_decay", "expand", "dropout", "clip"), float)
@@ -114,5 +115,5 @@ def _published_rows() -> dict[str, dict[str, Any]]:
 
 def _published(dataset: str) -> dict[str, Any]:
     """The published configuration of a dataset; embedded systems borrow a small one."""
-    row = _published_rows()[_BORROWED if dataset.startswith(physiome_folds.EMBEDDED) else dataset]
+    row = published_rows()[_BORROWED if dataset.startswith(physiome_folds.EMBEDDED) else dataset]
     return {name: value for name, value in row.items() if name != "dataset"} | {"clip": row["clip"] or None}

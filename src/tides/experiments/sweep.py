@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, TidesError
-from tides.experiments.config import build, default_variant, parse_settings
+from tides.experiments.config import build, default_variant, load, parse_settings
 from tides.experiments.runner import Cell
 from tides.experiments.sweep_space import PAPER_SPACES, Choice, Real, Settings, Space, Whole, parse_space
 from tides.experiments.sweep_target import (
@@ -254,12 +254,12 @@ def _datasets(target: ExperimentTarget, space: Space) -> list[str]:
 
 def _published_outside(experiment: str, dataset: str, space: Space) -> list[str]:
     """Where the published configuration of a data set lies outside the paper's own space."""
-    if experiment != "uea":
-        return []
-    target = ExperimentTarget(experiment, "paper", False, {"datasets": [dataset]}, "", "minimise")
-    rows = [row for row in target.config({})["configuration"] if row["dataset"] == dataset]
-    return [
-        f"the published {note}"
-        for row in rows
-        for note in space.outside({f"configuration.{k}": v for k, v in row.items()})
-    ]
+    if experiment == "uea":
+        rows = load("uea", "paper", quick=False, settings=())["configuration"]
+        named = [{f"configuration.{k}": v for k, v in row.items()} for row in rows if row["dataset"] == dataset]
+    else:
+        from tides.experiments.physiome import TRAINING_FIELDS, published_rows
+
+        row = published_rows().get(dataset, {})
+        named = [{f"{'train' if name in TRAINING_FIELDS else 'model'}.{name}": value for name, value in row.items()}]
+    return [f"the published {note}" for row in named for note in space.outside(row)]

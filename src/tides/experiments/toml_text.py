@@ -25,7 +25,7 @@ def to_toml(config: Mapping[str, Any], where: str = "") -> str:
 
 def _key(name: str) -> str:
     bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else json.dumps(name, ensure_ascii=False)
+    return name if bare else _quoted(name)
 
 
 def _value(value: Any, where: str) -> str:
@@ -34,8 +34,12 @@ def _value(value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # A JSON string is a TOML string, but for the one control character that JSON leaves bare.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return _quoted(value)
     if isinstance(value, int | float):
         return repr(value)
     raise ConfigError(f"{where}: found {value!r}, which TOML cannot hold")
+
+
+def _quoted(text: str) -> str:
+    # A JSON string is a TOML string, but for the one control character that JSON leaves bare.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
