@@ -4,10 +4,12 @@
 # make test-gpu   the tests that need a CUDA device, with the Python on PATH (PYTHON=…)
 # make docs       build the documentation into site/
 # make tables     put the tables of the committed records into the pages of docs/reproduce
+# PARALLEL=…      how pytest spreads the tests, two processes by default (PARALLEL= for one)
 # PIP_ARGS=…      passed to every pip install, e.g. PIP_ARGS="--no-index --find-links wheels"
 
 PYTHON ?= python3
 PIP_ARGS ?=
+PARALLEL ?= -n 2 --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
@@ -43,11 +45,11 @@ lint: $(VENV)/.installed-dev
 
 test: lint
 	@echo "==> fast tests (skips are listed with their reasons)"
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 test-all: lint
 	@echo "==> all tests that need no GPU"
-	@$(BIN)/python -m pytest -m "not gpu"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not gpu"
 
 test-gpu:
 	@echo "==> GPU tests with $(PYTHON)"
