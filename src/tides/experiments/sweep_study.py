@@ -22,6 +22,7 @@ try:
     from optuna.samplers import BaseSampler, RandomSampler, TPESampler
     from optuna.study import StudyDirection
     from optuna.trial import FrozenTrial, Trial, TrialState
+    from sqlalchemy.exc import SQLAlchemyError
 except ImportError as missing:
     raise TidesError('sweeps need optuna: pip install "tides-ssm[sweep]"') from missing
 
@@ -96,6 +97,10 @@ def open_study(
     heartbeat: int,
 ) -> optuna.Study:
     """The study of that name, made if it is not there; one of another sweep is refused."""
+    # What stands before the @ may hold a password.
+    place = storage.rpartition("@")[2]
+    if not storage.startswith(("sqlite:///", "postgresql://")):
+        raise ConfigError(f"--storage {place}: wanted sqlite:///file.db or postgresql://user@host/name")
     logging.getLogger("optuna").setLevel(logging.ERROR)
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
     with warnings.catch_warnings():
@@ -108,8 +113,10 @@ def open_study(
                 heartbeat_interval=heartbeat,
                 grace_period=6 * heartbeat,
             )
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"--storage {storage}: {error}") from error
+        except ImportError as error:
+            raise TidesError('a PostgreSQL storage needs its driver: pip install "tides-ssm[postgresql]"') from error
+        except SQLAlchemyError as error:
+            raise ConfigError(f"--storage {place}: {error}") from error
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_UNPRUNED_TRIALS, n_warmup_steps=_UNPRUNED_EPOCHS)
     study = optuna.create_study(
         storage=opened,
@@ -125,7 +132,7 @@ def open_study(
         study.set_user_attr(_IDENTITY, wanted)
     elif found != wanted:
         raise ConfigError(
-            f"--storage {storage}: the study {name!r} there has another space, setting or seed; "
+            f"--storage {place}: the study {name!r} there has another space, setting or seed; "
             "choose another --storage, or --out, or give your file another name"
         )
     return study
