@@ -86,7 +86,7 @@ def test_forecasts_without_tuning() -> None:
     def whole(seed: int) -> IrregularDataset:
         return systems.classification("calcium", n=120, points=40, seed=seed, missing=0.2)
 
-    model = TIDESForecaster(1.0, random_state=0, hidden_size=16, state_size=8, epochs=40).fit(whole(0))
+    model = TIDESForecaster(1.0, random_state=0).fit(whole(0))
     rows, truth, scored, _, scale = questions(whole(0), model)
     asked, came, counted, answer, _ = questions(whole(1000), model)
     errors = {"TIDES": ((answer - came) / scale)[counted]}
@@ -102,4 +102,4 @@ def test_forecasts_without_tuning() -> None:
     mse = {name: float((error**2).mean()) for name, error in errors.items()}
     print(f"\nforecasts: {mse}")
     # Boosted trees, which also see the series that the forecaster keeps apart, are ahead on so few series.
-    assert mse["TIDES"] < mse["ridge"]
+    assert mse["TIDES"] < 0.9 * mse["ridge"]
