@@ -112,7 +112,7 @@ def test_a_space_over_an_experiment_and_its_chosen_file(tmp_path: Path) -> None:
     assert score == pytest.approx(result.record.results["best"]["value"], rel=1e-6)
 
 
-@pytest.mark.parametrize(("dataset", "notes"), [("EW", 1), ("SCP1", 0)])
+@pytest.mark.parametrize(("dataset", "notes"), [("EW", 1), ("SCP1", 0), ("embedded", 0)])
 def test_uea_settings_reach_the_row_of_the_data_set(dataset: str, notes: int) -> None:
     (found,) = paper_sweeps("uea", variant=None, quick=False, settings=[], datasets=[dataset], device="cpu")
     assert len(found.notes) == notes

@@ -152,6 +152,15 @@ def test_two_workers_settle_every_trial_once_when_a_third_is_killed(tmp_path: Pa
     check_two_workers_one_killed(storage(tmp_path), tmp_path, 24)
 
 
+@pytest.mark.slow
+def test_workers_may_start_together_on_a_storage_that_is_not_there_yet(tmp_path: Path) -> None:
+    log = tmp_path / "trials.log"
+    words = [sys.executable, "-m", "tests.experiments.sweep_worker", storage(tmp_path), "12", str(log), "worker"]
+    workers = [subprocess.Popen(words, cwd=ROOT) for _ in range(4)]
+    assert [worker.wait(timeout=120) for worker in workers] == [0] * 4
+    assert sorted(int(line.split()[0]) for line in log.read_text().splitlines()) == list(range(12))
+
+
 def test_a_dead_worker_loses_its_trial_to_the_next(tmp_path: Path) -> None:
     """The same without processes: a trial that was begun and whose heartbeat is long ago."""
     import sqlite3

@@ -255,7 +255,10 @@ def _datasets(target: ExperimentTarget, space: Space) -> list[str]:
 def _published_outside(experiment: str, dataset: str, space: Space) -> list[str]:
     """Where the published configuration of a data set lies outside the paper's own space."""
     if experiment == "uea":
-        rows = load("uea", "paper", quick=False, settings=())["configuration"]
+        from tides.experiments.uea_series import EMBEDDED
+
+        table = load("uea", "paper", quick=False, settings=())["configuration"]
+        rows = [row for row in table if row["dataset"] != EMBEDDED]
         named = [{f"configuration.{k}": v for k, v in row.items()} for row in rows if row["dataset"] == dataset]
     else:
         from tides.experiments.physiome import TRAINING_FIELDS, published_rows

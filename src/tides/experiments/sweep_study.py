@@ -102,21 +102,7 @@ def open_study(
     if not storage.startswith(("sqlite:///", "postgresql://")):
         raise ConfigError(f"--storage {place}: wanted sqlite:///file.db or postgresql://user@host/name")
     logging.getLogger("optuna").setLevel(logging.ERROR)
-    options: dict[str, Any] = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        try:
-            opened = optuna.storages.RDBStorage(
-                # Named, because which driver stands for `postgresql` has changed between versions of SQLAlchemy.
-                storage.replace("postgresql://", "postgresql+psycopg://", 1),
-                engine_kwargs=options,
-                heartbeat_interval=heartbeat,
-                grace_period=6 * heartbeat,
-            )
-        except ImportError as error:
-            raise TidesError('a PostgreSQL storage needs its driver: pip install "tides-ssm[postgresql]"') from error
-        except SQLAlchemyError as error:
-            raise ConfigError(f"--storage {place}: {error}") from error
+    opened = _open_storage(storage, place, heartbeat)
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_UNPRUNED_TRIALS, n_warmup_steps=_UNPRUNED_EPOCHS)
     study = optuna.create_study(
         storage=opened,
@@ -136,6 +122,27 @@ def open_study(
             "choose another --storage, or --out, or give your file another name"
         )
     return study
+
+
+def _open_storage(storage: str, place: str, heartbeat: int) -> optuna.storages.RDBStorage:
+    options: dict[str, Any] = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
+    # Named, because which driver stands for `postgresql` has changed between versions of SQLAlchemy.
+    url = storage.replace("postgresql://", "postgresql+psycopg://", 1)
+    for patience in (0.5, 1.0, 0.0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            try:
+                return optuna.storages.RDBStorage(
+                    url, engine_kwargs=options, heartbeat_interval=heartbeat, grace_period=6 * heartbeat
+                )
+            except ImportError as error:
+                raise TidesError('PostgreSQL needs its driver: pip install "tides-ssm[postgresql]"') from error
+            except SQLAlchemyError as error:
+                # Workers that start at the same moment get into each other's way when they create the tables.
+                if not patience:
+                    raise ConfigError(f"--storage {place}: {error}") from error
+        time.sleep(patience)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def settle(
