@@ -93,6 +93,16 @@ def test_trials_below_the_median_are_pruned(tmp_path: Path, stub: list[int]) -> 
     assert all(row["epochs"][-1][1] > best for row in pruned)
 
 
+def test_nothing_is_pruned_by_a_score_that_training_does_not_watch(tmp_path: Path, stub: list[int]) -> None:
+    sweep = physiome_sweep()
+    assert isinstance(sweep.target, ExperimentTarget)
+    sweep = replace(sweep, target=replace(sweep.target, direction="maximise"))
+    results = run_sweep(sweep, options(tmp_path, 6), tmp_path).record.results
+    assert {row["state"] for row in results["trials"]} <= {"complete", "failed"}
+    assert "no trial was pruned" in results["notes"][0]
+    assert results["best"]["value"] == max(row["value"] for row in results["trials"] if row["value"] is not None)
+
+
 def test_a_space_over_an_experiment_and_its_chosen_file(tmp_path: Path) -> None:
     result = run_sweep(
         file_sweep(written(tmp_path, PHYSIOME_FILE), quick=False, settings=[], device="cpu"),
@@ -102,6 +112,7 @@ def test_a_space_over_an_experiment_and_its_chosen_file(tmp_path: Path) -> None:
     (one,) = find("physiome").cells(
         config.load_file(result.chosen, quick=False, settings=["folds=1"]), variant="own", quick=False
     )
+    assert [epoch for epoch, _ in result.record.results["trials"][0]["epochs"]] == [1, 2]
     drawn = result.record.results["best"]["settings"]
     assert one.config["train"]["lr"] == drawn["train.lr"]
     assert one.config["architecture"]["rank"] == drawn["model.rank"]

@@ -66,6 +66,24 @@ def test_each_model_ends_where_fit_leaves_it(monitor: str) -> None:
         torch.testing.assert_close(weights(one.model), weights(alone), rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
 
 
+def test_a_listener_hears_the_best_value_of_every_epoch() -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.heard: list[tuple[int, float]] = []
+
+        def __call__(self, fraction: float) -> None: ...
+
+        def epoch(self, epoch: int, value: float) -> None:
+            self.heard.append((epoch, value))
+
+    _, resident = problem()
+    listener = Listener()
+    (finish,) = fit_side_by_side([member(3, resident)], SETTINGS, progress=listener)
+    assert [epoch for epoch, _ in listener.heard] == list(range(1, finish.epochs + 1))
+    assert listener.heard[-1][1] == pytest.approx(finish.best["val_loss"])
+    assert [value for _, value in listener.heard] == sorted((value for _, value in listener.heard), reverse=True)
+
+
 def test_neighbours_change_nothing() -> None:
     _, resident = problem()
     together = [member(seed, resident) for seed in (1, 2, 3)]

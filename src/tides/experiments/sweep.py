@@ -151,9 +151,15 @@ def run_sweep(
         "seed": options.seed,
         "sampler": options.sampler,
     }
+    prune = (
+        options.prune and target.prunable and "monitor" not in {name.rpartition(".")[2] for name in space.parameters}
+    )
+    notes = list(sweep.notes)
+    if options.prune and not prune:
+        notes.append("no trial was pruned, because training does not watch the score that the sweep is judged by")
     common: dict[str, Any] = {"sampler": options.sampler, "seed": options.seed, "heartbeat": options.heartbeat}
     study = studies.open_study(
-        options.storage, sweep.name, direction=target.direction, identity=config, prune=options.prune, **common
+        options.storage, sweep.name, direction=target.direction, identity=config, prune=prune, **common
     )
 
     def objective(trial: Any) -> float:
@@ -172,7 +178,7 @@ def run_sweep(
         "best": {"trial": studies.slot_of(best), "value": best.value, "settings": space.settings(best.params)},
         "trials": [_row(trial, studies.slot_of(trial), studies.error_of(trial)) for trial in settled],
         "importance": studies.importances(finished, target.direction),
-        "notes": list(sweep.notes),
+        "notes": notes,
     }
     chosen = folder / "chosen" / f"{sweep.name}.toml"
     _write_chosen(sweep, space.settings(best.params), results["best"], options, chosen)

@@ -101,6 +101,14 @@ class ExperimentTarget:
             "config": self.config({}),
         }
 
+    @property
+    def prunable(self) -> bool:
+        """Whether what training watches, epoch by epoch, is what the sweep is judged by."""
+        judged = JUDGED.get(self.experiment)
+        if judged is None or (self.objective, self.direction) != (judged.objective, "minimise"):
+            return False
+        return bool(self.config({})["train"].get("monitor", "loss") == "loss")
+
     def chosen(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The command that takes the configuration, and the configuration; folds or seeds as many as published."""
         more = JUDGED[self.experiment].all_folds if self.experiment in JUDGED else {}
@@ -147,6 +155,12 @@ class EstimatorTarget:
         """All that a score depends on besides what is drawn."""
         names = ("estimator", "system", "series", "seed", "fixed")
         return {"experiment": "estimator", **{name: getattr(self, name) for name in names}}
+
+    @property
+    def prunable(self) -> bool:
+        """Whether what training watches, epoch by epoch, is what the sweep is judged by."""
+        training = self._arguments({}).get("training") or {}
+        return bool(training.get("monitor", "loss") == "loss")
 
     def chosen(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Arguments of the estimator for `tides train`."""
