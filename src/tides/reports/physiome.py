@@ -116,7 +116,7 @@ _INTRODUCTION = (
     "Gradient Deviation (JGD). `paper` trains the published configuration of each dataset under the conventions of "
     "the authors' release, `recommended` one configuration for all datasets with ours. Our folds are made from the "
     "same models under the published protocol; they are equivalent to the published ones, not equal bit by bit. "
-    "Epochs and configurations are chosen on validation data only."
+    "Epochs are chosen on validation data; the shared configuration was not tuned on these datasets."
 )
 _FIGURE_CAPTION = (
     "Test error against JGD. Hollow circles: the published TIDES; crosses: the best published model; grey line: the "
