@@ -117,11 +117,13 @@ def test_thousands_of_steps_in_single_precision(tmp_path: Path) -> None:
 def test_thousands_of_steps_of_every_variant(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     if kind == "readout" and (options.get("hold") == "preceding" or options.get("compat")):
         pytest.skip("reading out needs hold='following'")
-    model = make(kind, torch.float32, **options)
+    # Impulses add up to thousands here, where single precision is off by 6e-4 in PyTorch too: those in double.
+    impulses = options.get("discretisation") == "dirac"
+    model = make(kind, torch.float64 if impulses else torch.float32, **options)
     ticks, x = stream(2000)
     x = x.float().double()
     found = run(build(model, tmp_path), as_lines(ticks, x))
-    assert_near(found, answers(model.double(), ticks, x), 1e-4)
+    assert_near(found, answers(model.double(), ticks, x), 1e-10 if impulses else 1e-4)
 
 
 @needs_compiler
