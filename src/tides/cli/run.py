@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from tides.experiments.engines import Engine
     from tides.experiments.runner import Cell, Outcome
 
 app = typer.Typer()
@@ -46,6 +47,7 @@ def run(
 
     from tides.errors import ConfigError, TidesError
     from tides.experiments import config, runner
+    from tides.experiments.engines import Processes, available_cpus
 
     module = runner.find(experiment)
     if own is not None and variant is not None:
@@ -72,8 +74,8 @@ def run(
         if not cells:
             raise ConfigError(f"--only {only}: no cell has such a label")
     folder = out or Path("runs") / experiment
-    count = workers or (runner.available_cpus() if device == "cpu" else 1)
-    outcome = _with_bar(experiment, cells, folder, device, count, time_limit, quiet=as_json)
+    engine = Processes(workers or (available_cpus() if device == "cpu" else 1))
+    outcome = _with_bar(experiment, cells, folder, device, engine, time_limit, quiet=as_json)
     if as_json:
         print(json.dumps({"folder": str(folder), "cells": len(cells), **vars(outcome)}))
     else:
@@ -95,7 +97,7 @@ def _with_bar(
     cells: "list[Cell]",
     folder: Path,
     device: str,
-    workers: int,
+    engine: "Engine",
     time_limit: float | None,
     *,
     quiet: bool,
@@ -112,7 +114,7 @@ def _with_bar(
             cells,
             folder,
             device=device,
-            workers=workers,
+            engine=engine,
             time_limit=time_limit,
             watch=lambda done, labels: bar.update(task, completed=done, description=", ".join(labels)),
         )

@@ -8,26 +8,23 @@ An experiment is a module with
     obstacle(cell) -> str | None             optional: why a cell cannot run here, such as data that is not at hand
 
 A cell's id is the hash of its resolved configuration and its record is written atomically, so a run that was
-killed at any moment continues where it stopped when it is started again.
+killed at any moment continues where it stopped when it is started again. An engine decides where cells are computed;
+their records come back and are written here.
 """
 
 import math
-import multiprocessing
-import os
-import queue
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tides.errors import ConfigError, TidesError
+from tides.errors import ConfigError
 from tides.experiments import EXPERIMENTS
+from tides.experiments.engines import Engine, Failure, Processes, Progress
 from tides.records import Record, cell_id, environment, read_record, timestamp, write_record
 
 
@@ -62,8 +59,7 @@ class Context:
     """What the surroundings give to a running cell; nothing in here may change its result."""
 
     device: str = "cpu"
-    progress: Callable[[float], None] = lambda fraction: None
-    """To be called now and then with the fraction of the work that is done."""
+    progress: Progress = lambda fraction: None
     scratch: Path | None = None
     """A folder of this cell alone for what an interrupted one continues from; removed once its record is written."""
 
@@ -110,7 +106,7 @@ def run_cells(
     folder: Path,
     *,
     device: str = "cpu",
-    workers: int = 1,
+    engine: Engine = Processes(),  # noqa: B008 (frozen)
     time_limit: float | None = None,
     watch: Watch = lambda done, labels: None,
 ) -> Outcome:
@@ -119,35 +115,83 @@ def run_cells(
     Once `time_limit` seconds have passed no further stack is started; the next call continues there.
     """
     start = time.perf_counter()
-    deadline = math.inf if time_limit is None else start + time_limit
     todo = pending(cells, folder)
-    stacks: dict[str, list[Cell]] = {}
     unavailable: dict[str, str] = {}
+    stacks: dict[str, list[Cell]] = {}
     for cell in todo:
-        reason = _obstacle(cell)
+        # Where jobs see other files than this process, they look for their data themselves.
+        reason = _obstacle(cell) if engine.shares_files else None
         if reason is None:
             stacks.setdefault(cell.stack or cell.id, []).append(cell)
         else:
-            unavailable[cell.stack or cell.label] = reason
+            unavailable[_title(cell)] = reason
     board = _Board(stacks, len(cells) - len(todo), watch)
-    if workers > 1 and len(stacks) > 1:
-        done = _run_parallel(stacks, folder, device, min(workers, len(stacks)), board, deadline)
-    else:
-        done = _run_here(stacks, folder, device, board, deadline)
-    messages = {stacks[name][0].stack or stacks[name][0].label: text for name, text in done.items() if text}
-    return Outcome(
-        cached=len(cells) - len(todo),
-        computed=sum(len(stacks[name]) for name, text in done.items() if not text),
-        failed=messages,
-        seconds=time.perf_counter() - start,
-        unavailable=unavailable,
-        postponed=sum(len(group) for name, group in stacks.items() if name not in done),
-    )
+    jobs = {
+        name: _Stack(group, device, _scratch(group, folder) if engine.shares_files else None, not engine.shares_files)
+        for name, group in stacks.items()
+    }
+    failed: dict[str, str] = {}
+    computed, postponed = 0, sum(map(len, stacks.values()))
+    deadline = math.inf if time_limit is None else start + time_limit
+    for name, answer in engine.run(jobs, deadline=deadline, post=board.post):
+        postponed -= len(stacks[name])
+        if isinstance(answer, Failure):
+            failed[_title(stacks[name][0])] = answer.message
+        else:
+            for cell, found in zip(stacks[name], answer, strict=True):
+                if isinstance(found, Record):
+                    write_record(cell.path(folder), found)
+                    computed += 1
+                else:
+                    unavailable[_title(cell)] = found
+            _remove(jobs[name].scratch)
+        board.end(name)
+    seconds = time.perf_counter() - start
+    return Outcome(len(cells) - len(todo), computed, failed, seconds, unavailable, postponed)
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The job of a stack. It may travel to another machine, and all that counts comes back as its result."""
+
+    cells: list[Cell]
+    device: str
+    scratch: Path | None
+    ask: bool
+    """Whether to ask for obstacles where this is called."""
+
+    def __call__(self, progress: Progress) -> list[Record | str]:
+        """For each cell its record, or why it cannot run."""
+        reasons = [_obstacle(cell) if self.ask else None for cell in self.cells]
+        cells = [cell for cell, reason in zip(self.cells, reasons, strict=True) if reason is None]
+        records = iter(_compute(cells, Context(self.device, progress, self.scratch)) if cells else [])
+        return [next(records) if reason is None else reason for reason in reasons]
+
+
+def _compute(cells: list[Cell], context: Context) -> list[Record]:
+    module = find(cells[0].experiment)
+    found: list[Record] = module.run_stack(cells, context) if len(cells) > 1 else [module.run(cells[0], context)]
+    return found
 
 
 def _obstacle(cell: Cell) -> str | None:
     ask: Callable[[Cell], str | None] | None = getattr(find(cell.experiment), "obstacle", None)
     return None if ask is None else ask(cell)
+
+
+def _title(cell: Cell) -> str:
+    return cell.stack or cell.label
+
+
+def _scratch(cells: list[Cell], folder: Path) -> Path:
+    return folder.absolute() / "unfinished" / cells[0].id
+
+
+def _remove(scratch: Path | None) -> None:
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):
+            scratch.parent.rmdir()
 
 
 class _Board:
@@ -156,102 +200,19 @@ class _Board:
     def __init__(self, stacks: dict[str, list[Cell]], done: int, watch: Watch) -> None:
         self._stacks, self._done, self._watch = stacks, done, watch
         self._fractions: dict[str, float] = {}
+        self._ended: set[str] = set()
         watch(done, [])
 
     def post(self, name: str, fraction: float) -> None:
+        """A stack at work; what arrives after its end is late and says nothing."""
+        if name not in self._ended:
+            self._show(name, fraction)
+
+    def end(self, name: str) -> None:
+        self._ended.add(name)
+        self._show(name, 1.0)
+
+    def _show(self, name: str, fraction: float) -> None:
         self._fractions[name] = fraction
         done = self._done + sum(part * len(self._stacks[key]) for key, part in self._fractions.items())
-        active = [self._stacks[key][0].stack or self._stacks[key][0].label for key in self._fractions]
-        self._watch(done, [n for n, part in zip(active, self._fractions.values(), strict=True) if part < 1])
-
-
-def _run_here(
-    stacks: dict[str, list[Cell]], folder: Path, device: str, board: _Board, deadline: float
-) -> dict[str, str | None]:
-    """What became of each stack that was started: None, or the message of its failure."""
-    done: dict[str, str | None] = {}
-    for name, cells in stacks.items():
-        if time.perf_counter() >= deadline:
-            break
-        done[name] = None
-        try:
-            _run_stack(cells, folder, Context(device, lambda part, name=name: board.post(name, part)))  # type: ignore[misc]
-        except TidesError as error:
-            done[name] = str(error)
-        board.post(name, 1.0)
-    return done
-
-
-def _run_stack(cells: list[Cell], folder: Path, context: Context) -> None:
-    module = find(cells[0].experiment)
-    scratch = folder / "unfinished" / cells[0].id
-    context = replace(context, scratch=scratch)
-    records = module.run_stack(cells, context) if len(cells) > 1 else [module.run(cells[0], context)]
-    for cell, record in zip(cells, records, strict=True):
-        write_record(cell.path(folder), record)
-    shutil.rmtree(scratch, ignore_errors=True)
-    with suppress(OSError):
-        scratch.parent.rmdir()
-
-
-# The queue through which a worker process reports; set once when the process starts.
-_messages: Any = None
-
-
-def _run_parallel(
-    stacks: dict[str, list[Cell]], folder: Path, device: str, workers: int, board: _Board, deadline: float
-) -> dict[str, str | None]:
-    # Spawned, not forked: torch's thread pools do not survive a fork.
-    spawn = multiprocessing.get_context("spawn")
-    messages: Any = spawn.Queue()
-    threads = max(1, available_cpus() // workers)
-    with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
-        futures = {name: pool.submit(_work, name, cells, folder, device) for name, cells in stacks.items()}
-        while not all(future.done() for future in futures.values()):
-            if time.perf_counter() >= deadline:
-                for future in futures.values():
-                    future.cancel()
-            try:
-                board.post(*messages.get(timeout=0.1))
-            except queue.Empty:
-                continue
-        started = {name: future for name, future in futures.items() if not future.cancelled()}
-        for name in started:
-            board.post(name, 1.0)
-        return {name: _failure(future) for name, future in started.items()}
-
-
-def _failure(future: Future[None]) -> str | None:
-    try:
-        future.result()
-    except TidesError as error:
-        return str(error)
-    except BrokenProcessPool:
-        return "its worker process was killed (out of memory?); run the same command again to continue"
-    return None
-
-
-def _enter_worker(messages: Any, threads: int) -> None:
-    import torch
-
-    global _messages
-    _messages = messages
-    torch.set_num_threads(threads)
-
-
-def _work(name: str, cells: list[Cell], folder: Path, device: str) -> None:
-    parent = multiprocessing.parent_process()
-
-    def progress(fraction: float) -> None:
-        # The run was killed: nobody waits for this result, and a new run may already compute it.
-        if parent is not None and not parent.is_alive():
-            os._exit(1)
-        _messages.put((name, fraction))
-
-    _run_stack(cells, folder, Context(device, progress))
-    _messages.put((name, 1.0))
-
-
-def available_cpus() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._watch(done, [_title(self._stacks[key][0]) for key in self._fractions if key not in self._ended])

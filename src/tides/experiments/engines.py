@@ -1,0 +1,147 @@
+"""Where jobs run: in this process or in several on this machine; `tides.experiments.cluster` sends them to others.
+
+A job is a picklable function that is given a progress function and returns its result. An engine starts jobs until the
+deadline and hands over each result as soon as it is there. It knows neither cells nor records.
+"""
+
+import math
+import multiprocessing
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from tides.errors import TidesError
+
+T = TypeVar("T")
+
+Progress = Callable[[float], None]
+"""To be called now and then with the fraction of the work that is done."""
+
+Job = Callable[[Progress], T]
+
+Post = Callable[[str, float], None]
+"""Called with the name of a job and the fraction of it that is done."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Takes the place of a result: why there is none."""
+
+    message: str
+
+
+class Engine(Protocol):
+    """What carries out jobs. Every job that was started ends once, as a result or as a failure."""
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether jobs see the files of this machine under the same paths."""
+
+    def run(
+        self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
+    ) -> Iterator[tuple[str, T | Failure]]:
+        """Results in the order in which they come; jobs that the deadline left unstarted are missing.
+
+        `deadline` is a time of `time.perf_counter`. A `TidesError` of a job becomes its failure. Any other exception is
+        a defect: it is raised, by engines that run jobs at the same time after all of them have ended.
+        """
+
+
+def attempt(job: Job[T], progress: Progress) -> T | Failure:
+    """The job's result, or its `TidesError` as a failure."""
+    try:
+        return job(progress)
+    except TidesError as error:
+        return Failure(str(error))
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Jobs on this machine; a single worker is this process itself."""
+
+    workers: int = 1
+    shares_files: bool = True
+
+    def run(
+        self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
+    ) -> Iterator[tuple[str, T | Failure]]:
+        count = min(self.workers, len(jobs))
+        return _run_here(jobs, deadline, post) if count < 2 else _run_beside(jobs, count, deadline, post)
+
+
+def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterator[tuple[str, T | Failure]]:
+    for name, job in jobs.items():
+        if time.perf_counter() >= deadline:
+            return
+        yield name, attempt(job, lambda fraction, name=name: post(name, fraction))  # type: ignore[misc]
+
+
+def _run_beside(
+    jobs: Mapping[str, Job[T]], workers: int, deadline: float, post: Post
+) -> Iterator[tuple[str, T | Failure]]:
+    # Spawned, not forked: torch's thread pools do not survive a fork.
+    spawn = multiprocessing.get_context("spawn")
+    messages: Any = spawn.Queue()
+    threads = max(1, available_cpus() // workers)
+    defects = []
+    with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
+        waiting: dict[Future[T | Failure], str] = {pool.submit(_work, name, job): name for name, job in jobs.items()}
+        try:
+            while waiting:
+                if time.perf_counter() >= deadline:
+                    for future in waiting:
+                        future.cancel()
+                with suppress(queue.Empty):
+                    post(*messages.get(timeout=0.1))
+                for future in [future for future in waiting if future.done()]:
+                    name = waiting.pop(future)
+                    if future.cancelled():
+                        continue
+                    error = future.exception()
+                    if error is None:
+                        yield name, future.result()
+                    elif isinstance(error, BrokenProcessPool):
+                        yield name, Failure("its worker process was killed (out of memory?); run it again to continue")
+                    else:
+                        defects.append(error)
+        finally:
+            # After an interruption nothing that waits is started.
+            for future in waiting:
+                future.cancel()
+    if defects:
+        raise defects[0]
+
+
+# The queue through which a worker process reports; set once when the process starts.
+_messages: Any = None
+
+
+def _enter_worker(messages: Any, threads: int) -> None:
+    import torch
+
+    global _messages
+    _messages = messages
+    torch.set_num_threads(threads)
+
+
+def _work(name: str, job: Job[T]) -> T | Failure:
+    parent = multiprocessing.parent_process()
+
+    def progress(fraction: float) -> None:
+        # The run was killed: nobody waits for this result, and a new run may already compute it.
+        if parent is not None and not parent.is_alive():
+            os._exit(1)
+        _messages.put((name, fraction))
+
+    return attempt(job, progress)
+
+
+def available_cpus() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
