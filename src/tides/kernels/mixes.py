@@ -15,6 +15,7 @@ from tides.functional.mixes import LowRankMix, Mix
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.column_norm import column_forms, d_column_forms
 from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
+from tides.kernels.products import row_product
 
 # Elements of the largest temporary of a block: about the size of a core's cache, or large enough to fill a GPU.
 _BLOCK_ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 26}
@@ -57,7 +58,7 @@ def _bilinear_backward(gradient: Tensor, code: Tensor, x: Tensor, kernel: Tensor
     d_code = work.sum(-1)
     d_x = d_outer.mul_(code.unsqueeze(-1)).sum(-2)
     torch.mul(code.unsqueeze(-1), x.unsqueeze(-2), out=work)
-    return d_code, d_x, work.flatten(-2).mT @ gradient
+    return d_code, d_x, row_product(work.flatten(-2).mT, gradient)
 
 
 class _Norms:
@@ -77,7 +78,7 @@ class _Norms:
 
     def backward(self, d_square: Tensor, code: Tensor) -> Tensor:
         """Gradient of the code, given that of the mean square."""
-        self.products += _outer(code, code).mT @ d_square
+        self.products += row_product(_outer(code, code).mT, d_square)
         weighted: Tensor = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
         return weighted.mul_(code.unsqueeze(-2)).sum(-1).mul_(2)
 

@@ -1,12 +1,14 @@
 """The device's share of a population: steps, validation and best weights, all on static tensors."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tides.kernels.products import RowProducts
 from tides.training.config import TrainConfig
 from tides.training.groups import parameter_groups
 from tides.training.order import epoch_batches
@@ -132,7 +134,8 @@ class PopulationSteps:
 
             def work() -> None:
                 index = self._order.index_select(1, self._cursor + offsets)
-                self._step(index) if kind == "step" else self._score(index)
+                with RowProducts() if self._order.is_cuda else nullcontext():
+                    self._step(index) if kind == "step" else self._score(index)
                 self._cursor.add_(size)
 
             changed = [*self.state().values(), self.stack.memory, *self._sums.values(), self._cursor]
