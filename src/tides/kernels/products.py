@@ -44,7 +44,7 @@ class RowProducts(TorchDispatchMode):
     """While it is entered, every batched matrix product, those of the backward pass too, is a `row_product`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.bmm.default and args[0].ndim == 3:
