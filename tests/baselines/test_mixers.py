@@ -13,7 +13,7 @@ from tides.baselines import s6
 from tides.baselines.linoss import LinOSSMixer
 from tides.baselines.lru import LRUMixer
 from tides.baselines.mamba import MambaMixer
-from tides.baselines.pair_scan import Matrix, Pair, pair_scan
+from tides.baselines.pair_scan import Matrix, Pair, convolve, impulse_response, pair_scan
 from tides.baselines.s5 import S5Mixer
 from tides.baselines.s6 import SelectiveScan
 from tides.errors import ConfigError
@@ -139,12 +139,14 @@ def test_mamba() -> None:
     check(run(module, u, steps), np.stack(expected))
 
 
-@pytest.mark.parametrize("scheme", ["im", "imex", "damped"])
-def test_linoss(scheme: str) -> None:
+@pytest.mark.parametrize(("scheme", "duration"), [("im", "physical"), *((s, "unit") for s in ("im", "imex", "damped"))])
+def test_linoss(scheme: str, duration: str) -> None:
     """Against the schemes in their implicit form: every step solves its own equations."""
     name = {"im": "linoss-im", "imex": "linoss-imex", "damped": "d-linoss"}[scheme]
-    module = LinOSSMixer(small(name)).double()
+    module = LinOSSMixer(small(name).replace(steps=duration)).double()
     u, steps = inputs()
+    if duration == "unit":
+        steps = torch.ones_like(steps)
     w, expected = numbers(module), np.zeros((B, L, H))
     m = len(w["stiffness"])
     for series in range(B):
@@ -210,6 +212,20 @@ def test_pair_scan(l: int) -> None:
     for k in range(l):
         state = (full[k] @ state.unsqueeze(-1)).squeeze(-1) + torch.stack(drive, -1)[:, k]
         torch.testing.assert_close(found[:, k], state)
+
+
+@pytest.mark.parametrize("l", [1, 2, 5, 32, 33])
+def test_constant_pairs_are_a_convolution(l: int) -> None:
+    """One matrix for all steps, also one without eigenvectors: an oscillator without stiffness moves uniformly."""
+    matrix = torch.randn(3, 4, dtype=torch.float64) / 2
+    matrix[0] = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    drive = Pair(torch.randn(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64))
+    u = torch.randn(2, 3, l, dtype=torch.complex128)
+    response = impulse_response(Matrix(*matrix.unbind(-1)), drive, l)
+    every = Matrix(*(x.expand(1, l, 3) for x in matrix.unbind(-1)))
+    expected = pair_scan(every, Pair(*(part * u.mT for part in drive)))
+    for found, wanted in zip(response, expected, strict=True):
+        torch.testing.assert_close(convolve(found, u), wanted.mT)
 
 
 def test_pair_scan_gradients() -> None:

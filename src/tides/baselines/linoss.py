@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.baselines.config import StackConfig
-from tides.baselines.pair_scan import Matrix, Pair, pair_scan
+from tides.baselines.pair_scan import Matrix, Pair, convolve, impulse_response, pair_scan
 from tides.baselines.stack import Mixer, StackClassifier
 from tides.errors import ConfigError
 
@@ -54,7 +54,7 @@ class LinOSSMixer(Mixer):
     def __init__(self, config: LinOSSConfig) -> None:
         super().__init__()
         h, m = config.hidden_size, config.state_size
-        self.scheme = config.scheme
+        self.scheme, self.unit_steps = config.scheme, config.steps == "unit"
         self.raw_step = nn.Parameter(torch.rand(m))
         self.stiffness = nn.Parameter(torch.rand(m))
         self.drive = nn.Parameter((2 * torch.rand(m, h, 2) - 1) / math.sqrt(h))
@@ -75,12 +75,18 @@ class LinOSSMixer(Mixer):
         self.stiffness.copy_((squared + 1 - 2 * squared.sqrt() * angle.cos()) / (delta.square() * squared))
 
     def forward(self, u: Tensor, steps: Tensor) -> Tensor:
-        delta = steps.unsqueeze(-1) * torch.sigmoid(self.raw_step)  # (b or 1, l, m)
         complex_u = torch.complex(u, torch.zeros_like(u))
-        drive = complex_u @ torch.view_as_complex(self.drive).T
-        matrix, first, second = self.transition(delta)
-        y = pair_scan(matrix, Pair(first * drive, second * drive)).second
-        return (y @ torch.view_as_complex(self.readout).T).real + self.skip * u
+        drive, readout = torch.view_as_complex(self.drive), torch.view_as_complex(self.readout)
+        if self.unit_steps:
+            # One matrix for all steps: a convolution, which needs few launches however long the series is.
+            matrix, first, second = self.transition(torch.sigmoid(self.raw_step))
+            response = impulse_response(matrix, Pair(first, second), u.shape[1]).second  # (m, l)
+            y = convolve(response, drive @ complex_u.mT)  # (b, m, l)
+            return (readout @ y).real.mT + self.skip * u
+        matrix, first, second = self.transition(steps.unsqueeze(-1) * torch.sigmoid(self.raw_step))  # (b, l, m)
+        driven = complex_u @ drive.T
+        y = pair_scan(matrix, Pair(first * driven, second * driven)).second
+        return (y @ readout.T).real + self.skip * u
 
     def transition(self, delta: Tensor) -> tuple[Matrix, Tensor, Tensor]:
         """M_k and the two factors of B u_k for steps `delta`."""

@@ -65,6 +65,34 @@ def pair_scan(matrices: Matrix, drive: Pair) -> Pair:
     return Pair(*joined)
 
 
+def impulse_response(matrix: Matrix, drive: Pair, length: int) -> Pair:
+    """Mᵏ f for k = 0 … length − 1, each (p, length), of one matrix and one drive (p,), by doubling.
+
+    Numerics: in float64, because squaring a matrix doubles the relative error of its powers.
+    """
+    power = torch.stack(matrix, dim=-1).double().unflatten(-1, (2, 2))  # (p, 2, 2)
+    found = torch.stack(drive, dim=-1).double().unsqueeze(-1)  # (p, 2, k)
+    while found.shape[-1] < length:
+        found = torch.cat([found, power @ found], dim=-1)
+        power = power @ power
+    return Pair(*found[..., :length].to(drive.first.dtype).unbind(1))
+
+
+def convolve(response: Tensor, u: Tensor) -> Tensor:
+    """Σ_j response_j u_{k−j} for a response (p, l) and inputs (b, p, l), complex, by way of their spectra."""
+    l = u.shape[-1]
+    size = _quick_size(2 * l)
+    spectrum = torch.fft.fft(u, size) * torch.fft.fft(response, size)
+    result: Tensor = torch.fft.ifft(spectrum)[..., :l]
+    return result
+
+
+def _quick_size(least: int) -> int:
+    """A number that is not much larger and has no prime factor above five."""
+    power = max(16, 1 << (least - 1).bit_length())
+    return next(size for size in (power * 9 // 16, power * 5 // 8, power * 3 // 4, power) if size >= least)
+
+
 def _cut(x: Tensor, size: int) -> Tensor:
     """(b, pieces, size, p), with zeros behind the end: what happens there is cut off again."""
     b, l, p = x.shape
