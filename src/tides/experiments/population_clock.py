@@ -12,7 +12,7 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self.laps: dict[str, float] = {}
-        self._device, self._since = device, time.perf_counter()
+        self._device, self._since, self._worked = device, time.perf_counter(), time.process_time()
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
 
@@ -27,6 +27,8 @@ class Clock:
             "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device.type,
             "peak_memory": torch.cuda.max_memory_allocated(self._device) if on_gpu else None,
             "seconds": self.laps,
+            # Of this process alone; unlike wall time, other work on the machine does not lengthen it.
+            "processor_seconds": time.process_time() - self._worked,
         }
 
 
