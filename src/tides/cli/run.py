@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,11 +35,29 @@ def run(
         list[str] | None, typer.Option("--set", help="Change a setting: train.steps=500. Repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for records; runs/<experiment> by default.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; one per core by default.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Most stacks at once: one per core by default, with Ray what the cluster has room for."
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which nothing new is started; repeat to continue.")
     ] = None,
+    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: tasks of a cluster.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="ray: host:port, auto (this machine's cluster, the default) or local (a new one)."),
+    ] = None,
+    cpus: Annotated[float | None, typer.Option(min=0, help="ray: processors for a stack; 1 by default.")] = None,
+    gpus: Annotated[float | None, typer.Option(min=0, help="ray: GPUs for a stack; 1 with --device cuda.")] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="ray: how often a stack may lose its worker; 3 by default.")
+    ] = None,
+    shared_files: Annotated[
+        bool, typer.Option("--shared-files", help="ray: all nodes see this machine's files under the same paths.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run an experiment: train, evaluate, write records."""
@@ -47,7 +65,6 @@ def run(
 
     from tides.errors import ConfigError, TidesError
     from tides.experiments import config, runner
-    from tides.experiments.engines import Processes, available_cpus
 
     module = runner.find(experiment)
     if own is not None and variant is not None:
@@ -74,8 +91,11 @@ def run(
         if not cells:
             raise ConfigError(f"--only {only}: no cell has such a label")
     folder = out or Path("runs") / experiment
-    engine = Processes(workers or (available_cpus() if device == "cpu" else 1))
-    outcome = _with_bar(experiment, cells, folder, device, engine, time_limit, quiet=as_json)
+    wishes = {"address": address, "cpus": cpus, "gpus": gpus, "retries": retries, "shared_files": shared_files or None}
+    chosen_engine = _engine(
+        engine, device, workers, {name: value for name, value in wishes.items() if value is not None}
+    )
+    outcome = _with_bar(experiment, cells, folder, device, chosen_engine, time_limit, quiet=as_json)
     if as_json:
         print(json.dumps({"folder": str(folder), "cells": len(cells), **vars(outcome)}))
     else:
@@ -90,6 +110,28 @@ def run(
     if outcome.failed:
         lines = "; ".join(f"{name}: {text}" for name, text in outcome.failed.items())
         raise TidesError(f"{len(outcome.failed)} stacks failed, the others are kept. {lines}")
+
+
+def _engine(name: str, device: str, workers: int | None, wishes: dict[str, Any]) -> "Engine":
+    """The engine that was asked for; `wishes` are the options of Ray that were given."""
+    from tides.errors import ConfigError
+    from tides.experiments.engines import Processes, available_cpus
+
+    if name == "local":
+        if wishes:
+            options = ", ".join(f"--{option.replace('_', '-')}" for option in wishes)
+            raise ConfigError(f"{options}: found --engine local, wanted --engine ray")
+        return Processes(workers or (available_cpus() if device == "cpu" else 1))
+    if name != "ray":
+        raise ConfigError(f"--engine: found {name!r}, wanted local or ray")
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(
+            f"--device: found {device!r}, wanted cpu or cuda, because Ray chooses among the GPUs of a node"
+        )
+    from tides.experiments.cluster import Cluster
+
+    shares_files = wishes.pop("shared_files", False)
+    return Cluster(**{"gpus": float(device == "cuda"), **wishes}, at_once=workers, shares_files=shares_files)
 
 
 def _with_bar(

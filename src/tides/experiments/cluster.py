@@ -1,0 +1,223 @@
+"""Jobs as tasks of a Ray cluster.
+
+A task is retried when its worker process or its node is lost, and only then: what a job itself raises ends it. A result
+comes back inside the reply of its task and lives in this process from then on, so that nothing which has ended is lost
+with a node or computed again. A job ends a second time only where its first end could not be told: its worker died
+between the last line of the job and the reply, or its result is larger than Ray sends in a reply (about 100 kB,
+compressed here) and its node was lost before it was fetched. Of both ends the one that arrives counts.
+"""
+
+import logging
+import math
+import os
+import pickle
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tides.errors import ConfigError, TidesError
+from tides.experiments.engines import Failure, Job, Post, Progress, T, attempt
+
+try:
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError, TaskCancelledError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as missing:
+    raise TidesError('--engine ray needs Ray: pip install "tides-ssm[cluster]"') from missing
+
+# Seconds between two looks at what the workers report, and between two reports of a worker.
+_PULSE = 0.5
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster and what a job takes of it."""
+
+    address: str = "auto"
+    """`host:port` of the head, `auto` for the cluster that this machine belongs to, `local` for one of its own."""
+    cpus: float = 1.0
+    gpus: float = 0.0
+    retries: int = 3
+    """How often a job may lose its worker and be started again."""
+    at_once: int | None = None
+    """The most jobs at the same time; as many as the cluster has room for by default."""
+    shares_files: bool = False
+    """Whether all nodes see the files of this machine under the same paths."""
+
+    def run(
+        self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
+    ) -> Iterator[tuple[str, T | Failure]]:
+        if not jobs:
+            return
+        with _connected(self.address):
+            self._check_room()
+            yield from _Run(self, jobs, deadline, post).results()
+
+    def _check_room(self) -> None:
+        """Ray would wait for ever for what no node has."""
+        found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus for node in found):
+            nodes = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in found)
+            raise ConfigError(f"no node has {self.cpus:g} CPUs and {self.gpus:g} GPUs for a job; found {nodes}")
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """A session that the caller has opened is used and left open."""
+    if ray.is_initialized():
+        yield
+        return
+    # A dashboard is for clusters that live longer than one run; an existing one decides for itself.
+    dashboard = False if address == "local" else None
+    try:
+        ray.init(address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        raise TidesError(f"--address {address}: no Ray cluster could be reached ({error})") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class _Run:
+    """One call of `Cluster.run`."""
+
+    def __init__(self, cluster: Cluster, jobs: Mapping[str, Job[Any]], deadline: float, post: Post) -> None:
+        self._cluster, self._deadline, self._post = cluster, deadline, post
+        self._unsent = list(jobs.items())
+        self._waiting: dict[Any, str] = {}
+        self._started: set[str] = set()
+        self._looked = -math.inf
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        wall: Any = ray.remote(_Wall)
+        self._wall = wall.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+        task: Any = ray.remote(_carry_out)
+        self._task = task.options(
+            num_cpus=cluster.cpus,
+            num_gpus=cluster.gpus,
+            max_retries=cluster.retries,
+            retry_exceptions=False,
+            scheduling_strategy="SPREAD",
+        )
+
+    def results(self) -> Iterator[tuple[str, Any]]:
+        defects: list[RayTaskError] = []
+        try:
+            while True:
+                if time.perf_counter() >= self._deadline:
+                    self._withdraw()
+                self._send()
+                if not self._waiting:
+                    break
+                ready, _ = ray.wait(list(self._waiting), num_returns=1, timeout=_PULSE)
+                for reference in ready:
+                    name = self._waiting.pop(reference)
+                    try:
+                        answer = _unpack(ray.get(reference))
+                    except TaskCancelledError:
+                        continue
+                    except RayTaskError as error:
+                        defects.append(error)
+                        continue
+                    except RayError as error:
+                        answer = self._given_up(error)
+                    yield name, answer
+                self._look()
+        finally:
+            for reference in self._waiting:
+                ray.cancel(reference, force=True)
+            ray.kill(self._wall)
+        if defects:
+            raise defects[0]
+
+    def _send(self) -> None:
+        room = len(self._unsent) if self._cluster.at_once is None else self._cluster.at_once - len(self._waiting)
+        for name, job in self._unsent[: max(0, room)]:
+            reference = self._task.remote(name, job, max(1, int(self._cluster.cpus)), _environment(), self._wall)
+            self._waiting[reference] = name
+        del self._unsent[: max(0, room)]
+
+    def _withdraw(self) -> None:
+        """Take back what has not begun. One that begins at this very moment is stopped; it counts as not begun."""
+        self._deadline = math.inf
+        self._unsent.clear()
+        self._look(patient=True)
+        for reference, name in self._waiting.items():
+            if name not in self._started:
+                ray.cancel(reference)
+
+    def _look(self, *, patient: bool = False) -> None:
+        if not patient and time.perf_counter() - self._looked < _PULSE:
+            return
+        self._looked = time.perf_counter()
+        try:
+            news = ray.get(self._wall.take.remote(), timeout=30 if patient else 5)
+        except (GetTimeoutError, RayActorError):
+            # Nothing but the display depends on it.
+            return
+        for name, fraction in news.items():
+            self._started.add(name)
+            self._post(name, fraction)
+
+    def _given_up(self, error: RayError) -> Failure:
+        times = self._cluster.retries + 1
+        return Failure(
+            f"its worker was lost {times} times, at last by {type(error).__name__}; run it again to continue"
+        )
+
+
+class _Wall:
+    """An actor beside the run, to which workers pin the fraction that is done."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, float] = {}
+
+    def pin(self, name: str, fraction: float) -> None:
+        self._news[name] = fraction
+
+    def take(self) -> dict[str, float]:
+        """What is new since the last call."""
+        news, self._news = self._news, {}
+        return news
+
+
+def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], wall: Any) -> bytes:
+    """The task, in a worker process of some node."""
+    import torch
+
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
+    return _pack(attempt(job, _reporter(name, wall)))
+
+
+def _reporter(name: str, wall: Any) -> Progress:
+    last = -math.inf
+
+    def progress(fraction: float) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= _PULSE:
+            last = time.perf_counter()
+            wall.pin.remote(name, fraction)
+
+    progress(0.0)
+    return progress
+
+
+def _environment() -> dict[str, str]:
+    """What the processes of this machine would inherit. Where a variable is not set, that of the node holds."""
+    found = {}
+    if "TIDES_DATA" in os.environ:
+        found["TIDES_DATA"] = str(Path(os.environ["TIDES_DATA"]).absolute())
+    return found
+
+
+def _pack(answer: Any) -> bytes:
+    return zlib.compress(pickle.dumps(answer))
+
+
+def _unpack(content: bytes) -> Any:
+    return pickle.loads(zlib.decompress(content))
