@@ -45,6 +45,36 @@ def test_unknown_models_are_refused() -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_takes_too_long_is_given_up() -> None:
+    rows = model_cost.measure_all(["lru", "imts-mixer"], size=TINY, seconds=0.0, limit=0.01)["models"]
+    assert [row["status"] for row in rows] == ["given up after 0.01 s"] * 2
+
+
+def test_what_a_model_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Line:
+        """A connection that asks once."""
+
+        def __init__(self) -> None:
+            self.asked, self.said = [("lru", TINY, "cpu", 0.0)], list[object]()
+
+        def recv(self) -> object:
+            if not self.asked:
+                raise EOFError
+            return self.asked.pop()
+
+        def send(self, answer: object) -> None:
+            self.said.append(answer)
+
+    def fail(*call: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(model_cost, "measure", fail)
+    line = Line()
+    model_cost._serve(line, 1)  # type: ignore[arg-type]
+    assert line.said == [({"status": "failed: no such kernel"}, True)]
+
+
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     """A process of its own for the model, a table and a file."""
     file = tmp_path / "cost.json"

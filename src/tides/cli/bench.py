@@ -102,6 +102,7 @@ def models(
     length: Annotated[int, typer.Option(min=4, help="Observations per series.")] = 256,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     seconds: Annotated[float, typer.Option(min=0, help="Time per model; three steps are always taken.")] = 5.0,
+    limit: Annotated[float | None, typer.Option(help="Seconds after which a model is given up.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
 ) -> None:
     """Training step and peak memory of every baseline and of TIDES at one size."""
@@ -118,6 +119,7 @@ def models(
         size=model_cost.Size(batch=batch, length=length),
         device=device,
         seconds=seconds,
+        limit=limit,
         watch=lambda row: notices.print(f"{row['model']}: {_cost(row)[0]}", highlight=False),
     )
     if json_file is not None:

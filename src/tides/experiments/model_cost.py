@@ -1,16 +1,15 @@
 """What a training step of every model costs at one standard size, so that nobody starts a nine-hour run unknowingly.
 
-Default configurations, random irregular series, one step = forward, loss, backward, Adam. Each model is measured in a
-process of its own, and memory is that process's peak above what it held before the first step.
+Default configurations, random irregular series, one step = forward, loss, backward, Adam. Models are measured in a
+process apart, on a CPU each in its own; memory is the peak above what was held before the first step.
 """
 
 import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -55,18 +54,29 @@ def measure_all(
     size: Size | None = None,
     device: str = "cpu",
     seconds: float = 5.0,
+    limit: float | None = None,
     watch: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Rows of all wanted models and what they were measured on; `seconds` are spent on each, three steps at least."""
+    """Rows of all wanted models and what they were measured on; `seconds` are spent on each, three steps at least.
+
+    A model that has not answered after `limit` seconds is given up, and its row says so.
+    """
     chosen, size = tuple(wanted or names()), size or Size()
     for name in chosen:
         if name not in names():
             raise ConfigError(f"models: found {name!r}, wanted some of {', '.join(names())}")
     machine = hardware(device)
     rows = []
+    worker: _Worker | None = None
     for name in chosen:
-        rows.append(_in_own_process(name, size, device, seconds))
+        worker = worker if worker is not None and worker.alive else _Worker(torch.get_num_threads())
+        rows.append(worker.measure(name, size, device, seconds, limit))
         watch(rows[-1])
+        if device == "cpu":
+            # Resident memory is counted for a whole process; on a GPU the allocator starts its count anew.
+            worker.close()
+    if worker is not None:
+        worker.close()
     return {
         "size": asdict(size),
         "device": device,
@@ -79,15 +89,54 @@ def measure_all(
     }
 
 
-def _in_own_process(name: str, size: Size, device: str, seconds: float) -> dict[str, Any]:
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),)) as pool:
+class _Worker:
+    """A process that measures models; it is killed when one takes too long and ends itself when one breaks it."""
+
+    def __init__(self, threads: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._connection, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, threads), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def measure(self, name: str, size: Size, device: str, seconds: float, limit: float | None) -> dict[str, Any]:
+        """The model's row, or one that says why there is none."""
         try:
-            return pool.submit(measure, name, size, device, seconds).result()
-        except BrokenProcessPool:
-            return {"model": name, "status": "its process was killed (out of memory?)"}
+            self._connection.send((name, size, device, seconds))
+            if self._connection.poll(limit):
+                row, broken = self._connection.recv()
+                if broken:
+                    self.close()
+                return {"model": name, **row}
+            status = f"given up after {limit:g} s"
+        except (EOFError, OSError):
+            status = "its process was killed (out of memory?)"
+        self.close()
+        return {"model": name, "status": status}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(connection: Connection, threads: int) -> None:
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            call = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((measure(*call), False))
         except torch.OutOfMemoryError:
-            return {"model": name, "status": "out of memory"}
+            connection.send(({"status": "out of memory"}, True))
+        except Exception as error:
+            # One model that fails must not cost the measurements of the others.
+            connection.send(({"status": f"failed: {error}"}, True))
 
 
 def measure(name: str, size: Size, device: str, seconds: float) -> dict[str, Any]:
