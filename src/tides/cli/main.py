@@ -4,10 +4,11 @@ Errors: a `TidesError` becomes one line on stderr and exit code 1; `--debug`, an
 traceback instead. Anything else is a defect of ours and always shows its traceback.
 """
 
+import os
 import sys
 
 from tides.cli.lazy import lazy_app
-from tides.errors import TidesError
+from tides.errors import ConfigError, TidesError
 
 VERBS = {
     "run": "tides.cli.run",
@@ -34,6 +35,7 @@ def main() -> None:
     """Run the verb named on the command line."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     try:
+        _check_launch(arguments)
         app(arguments, prog_name="tides")
     except TidesError as error:
         if "--debug" in sys.argv:
@@ -42,6 +44,13 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _check_launch(arguments: list[str]) -> None:
+    """torchrun starts the same command several times: `train` shares one run, anything else would do it twice."""
+    several = "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and arguments[:1] != ["train"]:
+        raise ConfigError(f"torchrun: found {' '.join(arguments[:1])!r}, wanted train: other verbs run in one process")
 
 
 if __name__ == "__main__":

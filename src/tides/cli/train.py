@@ -64,6 +64,7 @@ def train(
     from tides.data.splits import split
     from tides.estimators.inputs import Columns, read_series
     from tides.estimators.scorecard import scorecard
+    from tides.training import is_first_process
 
     roles: dict[str, Any] = {"id": id, "time": time, "channel": channel, "value": value, "channels": listed(channels)}
     roles |= {"static": listed(static), "group": group, "unit": unit, "duplicates": duplicates}
@@ -79,6 +80,8 @@ def train(
     estimator = _estimator(task, options, label, horizon, balanced=balanced, smoothing=smoothing)
     train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
     estimator.fit(train_part)
+    if not is_first_process():
+        return
     estimator.save(out)
     record = {
         "record": "own-table",

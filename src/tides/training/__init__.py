@@ -7,6 +7,7 @@ from tides.training.evaluation import evaluate
 from tides.training.population import fit_population, population_losses
 from tides.training.state import FitResult
 from tides.training.tasks import Classification, Forecasting, Loss, Regression, Task
+from tides.training.world import is_first_process
 
 __all__ = [
     "Classification",
@@ -20,5 +21,6 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_population",
+    "is_first_process",
     "population_losses",
 ]

@@ -85,12 +85,9 @@ class CheckpointFolder(Generic[S]):
         return Checkpoint(state, tensors)
 
     def _check(self, found: Mapping[str, Any]) -> None:
-        for part, wanted in self.identity.items():
-            if found.get(part) == wanted:
-                continue
-            was, now = found.get(part), wanted
-            if isinstance(was, dict) and isinstance(now, dict):
-                part, was, now = next((k, was.get(k), now[k]) for k in now if was.get(k) != now[k])
+        differs = difference(found, self.identity)
+        if differs is not None:
+            part, was, now = differs
             raise ConfigError(f"{part}: the run in {self.folder} has {was!r}, found {now!r}; use another folder")
 
     def _clear(self, keep: str) -> None:
@@ -98,6 +95,18 @@ class CheckpointFolder(Generic[S]):
             for path in self.folder.glob(pattern):
                 if path.name != keep:
                     path.unlink(missing_ok=True)
+
+
+def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first part in which two identities differ, with both values; in a part that is a mapping, its field."""
+    for part, now in wanted.items():
+        was = found.get(part)
+        if was == now:
+            continue
+        if isinstance(was, dict) and isinstance(now, dict):
+            return next((name, was.get(name), now[name]) for name in now if was.get(name) != now[name])
+        return part, was, now
+    return None
 
 
 def _flush(path: Path) -> None:

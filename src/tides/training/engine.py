@@ -25,6 +25,7 @@ from tides.training.schedule import rate_factor
 from tides.training.state import FitResult, Row, RunState
 from tides.training.surroundings import random_states, restore_random_states, surroundings
 from tides.training.tasks import Task
+from tides.training.world import World, join_world
 
 # Reading a loss waits for an accelerator, so there it is read once in so many steps.
 _READ_EVERY = 16
@@ -45,11 +46,15 @@ def fit(
     returns at once for one that is complete. Without validation data all epochs are trained and the last one counts.
     A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far.
     `progress` draws a bar, or is a function that is told the fraction of all steps that are done.
+
+    Called in every process that torchrun started, it trains one model with all of them: `config.batch_size` counts the
+    series of all processes, and the first process alone writes to `folder` and shows progress.
     """
     _check(task, data, config)
-    device = next(model.parameters()).device
+    world = join_world(next(model.parameters()).device)
+    device = world.place(model)
     with surroundings(config.seed, device, deterministic=config.deterministic):
-        return _Run(model, task, data, config, None if folder is None else Path(folder)).finish(progress)
+        return _Run(model, task, data, config, None if folder is None else Path(folder), world).finish(progress)
 
 
 class _Run:
@@ -62,8 +67,9 @@ class _Run:
         data: tuple[IrregularDataset, IrregularDataset | None],
         config: TrainConfig,
         folder: Path | None,
+        world: World,
     ) -> None:
-        self.model, self.task, self.config, self.folder = model, task, config, folder
+        self.model, self.task, self.config, self.folder, self.world = model, task, config, folder, world
         self.train, self.val = data
         self.device = next(model.parameters()).device
         self.lengths = self.train.lengths
@@ -72,13 +78,14 @@ class _Run:
         self.state, self.best = RunState(), dict[str, Tensor]()
         self.unread: list[tuple[Tensor, Tensor, Tensor]] = []
         self.clock = time.perf_counter()
-        self.keeper = (
-            None if folder is None else CheckpointFolder(folder, _identity(model, task, data, config), RunState)
-        )
-        found = None if self.keeper is None else self.keeper.load()
+        identity = _identity(model, task, data, config)
+        world.agree(identity)
+        self.keeper = None if folder is None else CheckpointFolder(folder, identity, RunState)
+        found = None if self.keeper is None else world.from_first(self.keeper.load)
         if found is None:
             if config.calibrate != "none":
                 task.calibrate(model, self.train, values=config.calibrate == "all")
+            world.copy(model)
             self._save()
         else:
             self._restore(found)
@@ -86,8 +93,13 @@ class _Run:
     def finish(self, progress: bool | Callable[[float], None]) -> FitResult:
         """Train what is left."""
         if self.state.stopped is None:
-            log = None if self.folder is None else MetricsLog(self.folder, self.state.history)
-            with ProgressBar(self.config.epochs, self.per_epoch, self.config.monitor, progress) as bar:
+            writes = self.folder if self.world.is_first else None
+            log = None if writes is None else MetricsLog(writes, self.state.history)
+            shown = progress if self.world.is_first else False
+            with (
+                ProgressBar(self.config.epochs, self.per_epoch, self.config.monitor, shown) as bar,
+                self.world.joint(self.model),
+            ):
                 stopped = False
                 while not stopped:
                     self._train_epoch(bar)
@@ -96,20 +108,23 @@ class _Run:
             self._save()
             if log is not None:
                 log.close()
+        self.world.wait()
         return self.state.result(self.folder)
 
     def _train_epoch(self, bar: ProgressBar) -> None:
         state, batches = self.state, epoch_batches(self.lengths, self.config, self.state.epoch)
         self.model.train()
         for members in batches[state.batch :]:
-            batch = load_batch(self.model, self.train[members])
+            self.world.begin_step(self.config.seed, state.step)
+            batch = load_batch(self.model, self.train[self.world.part(members, self.lengths)])
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.autocast):
                 output = self.task.predict(self.model, batch)
-            total, weight = self.task.loss(output, batch)
+            own, total, weight = self.world.loss(*self.task.loss(output, batch))
             # A batch in which nothing is scored has no loss rather than 0/0.
-            (total / torch.where(weight > 0, weight, torch.ones_like(weight))).backward()
+            (own / torch.where(weight > 0, weight, torch.ones_like(weight))).backward()
+            self.world.sum_gradients(self.model)
             norm = self.optimiser.update(state.step)
-            self.unread.append((total.detach(), weight.detach(), norm))
+            self.unread.append((total, weight, norm))
             state.step, state.batch = state.step + 1, state.batch + 1
             if self.device.type == "cpu" or len(self.unread) == _READ_EVERY or state.batch == len(batches):
                 self._read_losses()
@@ -148,8 +163,8 @@ class _Run:
         }
         value = None
         if self.val is not None:
-            loss, predictions = answer(self.model, self.task, self.val, config.batch_size, autocast=config.autocast)
-            metrics = {"loss": loss} | point_metrics(predictions)
+            metrics = self._validate(self.val)
+            loss = metrics["loss"]
             if math.isnan(metrics[config.monitor]) and math.isfinite(loss):
                 raise DataError(f"monitor: {config.monitor} is undefined on the validation data (one class only?)")
             if not math.isfinite(loss) or not math.isfinite(metrics[config.monitor]):
@@ -169,6 +184,14 @@ class _Run:
             self._save_if_due()
         return state.stopped is not None
 
+    def _validate(self, val: IrregularDataset) -> dict[str, float]:
+        """Loss and metrics; those of the first process, so that all of them decide alike."""
+        config = self.config
+        loss, predictions = answer(
+            self.model, self.task, val, config.batch_size, autocast=config.autocast, world=self.world
+        )
+        return self.world.from_first(lambda: {"loss": loss} | point_metrics(predictions))
+
     def _diverge(self, step: int, reason: str) -> NoReturn:
         if self.best:
             self.model.load_state_dict(self.best)
@@ -178,6 +201,9 @@ class _Run:
         raise Diverged(f"training diverged in epoch {self.state.epoch + 1} at step {step}: {reason}; {kept}")
 
     def _save_if_due(self) -> None:
+        if self.unread and self.world.size > 1:
+            # All processes must read losses at the same step: a run that diverges then ends in all of them at once.
+            return
         if self.keeper is not None and time.perf_counter() - self.clock >= self.config.checkpoint_seconds:
             self._read_losses()
             self._save()
@@ -186,7 +212,7 @@ class _Run:
         """Write a checkpoint; a finished run keeps its best weights and nothing else."""
         now = time.perf_counter()
         self.state.seconds, self.clock = self.state.seconds + now - self.clock, now
-        if self.keeper is None:
+        if self.keeper is None or not self.world.is_first:
             return
         tensors = _prefixed("model", self.model.state_dict())
         if self.state.stopped is None:

@@ -12,6 +12,7 @@ from tides.errors import DataError
 from tides.training.bootstrap import Estimate, bootstrap
 from tides.training.predictions import Predictions
 from tides.training.tasks import Task
+from tides.training.world import World
 
 
 class Answers(NamedTuple):
@@ -40,25 +41,40 @@ def evaluate(
 
 
 @torch.no_grad()
-def answer(model: nn.Module, task: Task, data: IrregularDataset, batch_size: int, *, autocast: bool = False) -> Answers:
-    """The model's answers in evaluation mode, in the order of the data; its mode is restored afterwards."""
+def answer(
+    model: nn.Module,
+    task: Task,
+    data: IrregularDataset,
+    batch_size: int,
+    *,
+    autocast: bool = False,
+    world: World | None = None,
+) -> Answers:
+    """The model's answers in evaluation mode, in the order of the data; its mode is restored afterwards.
+
+    The processes of a `world` take the batches in turn, and all of them have all answers.
+    """
+    world = world or World()
     if len(data) == 0:
         raise DataError("evaluation: the data set is empty")
     training = model.training
     model.eval()
-    total = weight = 0.0
-    parts: list[Predictions] = []
+    parts: list[tuple[float, float, Predictions]] = []
     try:
-        for begin in range(0, len(data), batch_size):
+        for begin in world.turns(range(0, len(data), batch_size)):
             batch = load_batch(model, data[begin : begin + batch_size])
             with torch.autocast(batch.values.device.type, torch.bfloat16, enabled=autocast):
                 output = task.predict(model, batch)
             loss = task.loss(output, batch)
-            total, weight = total + float(loss.total), weight + float(loss.weight)
-            parts.append(task.score(output, batch))
+            parts.append((float(loss.total), float(loss.weight), task.score(output, batch)))
     finally:
         model.train(training)
-    return Answers(total / weight if weight else float("nan"), type(parts[0]).join(parts))
+    parts = world.in_turn(parts)
+    total = weight = 0.0
+    for part_total, part_weight, _ in parts:
+        total, weight = total + part_total, weight + part_weight
+    predictions = [found for _, _, found in parts]
+    return Answers(total / weight if weight else float("nan"), type(predictions[0]).join(predictions))
 
 
 def load_batch(model: nn.Module, series: IrregularDataset) -> IrregularBatch:

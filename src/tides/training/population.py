@@ -29,6 +29,7 @@ from tides.training.stacked_loss import StackedLoss
 from tides.training.state import FitResult, Row
 from tides.training.surroundings import random_states, restore_random_states, surroundings
 from tides.training.tasks import Task
+from tides.training.world import is_shared
 
 
 def fit_population(
@@ -52,6 +53,8 @@ def fit_population(
     With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
     call continues an interrupted run. `graphs=False` launches every operation by itself on a GPU, too.
     """
+    if is_shared():
+        raise ConfigError("torchrun: a population trains in one process; start its members' processes apart")
     _check(models, data, config)
     own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
     if len(own_seeds) != len(models):
