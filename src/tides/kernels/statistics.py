@@ -4,12 +4,22 @@ torch's own `var_mean` over leading axes runs one number at a time on a CPU; two
 faster there and as accurate, because the second one is centred.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tides.kernels.batching import merge_leading_axis
+
+
+class RunningNorm(NamedTuple):
+    """Running statistics of a batch norm: in training they follow those of the batch, else they are what it uses."""
+
+    mean: Tensor
+    var: Tensor
+    eps: float
+    momentum: float
+    training: bool
 
 
 def row_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
