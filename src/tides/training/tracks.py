@@ -12,6 +12,8 @@ from torch import Tensor
 
 # Libraries load, kernels are compiled and workspaces are allocated in these runs; capturing must meet none of that.
 _WARM_UPS = 2
+# Bytes; giving memory back takes time, which small models need not spend.
+_IDLE = 2**31
 
 
 class Track(Protocol):
@@ -79,6 +81,8 @@ class GPUTrack:
         index = torch.cuda.current_device() if device.index is None else device.index
         self._default = torch.cuda.default_generators[index]
         self._own = self._default.clone_state()
+        # The graphs of a track run one after another, so that they may use the same memory for what they do not keep.
+        self._memory = torch.cuda.graph_pool_handle()
         self.restart()
 
     def restart(self) -> None:
@@ -106,9 +110,10 @@ class GPUTrack:
                 for _ in range(_WARM_UPS):
                     work()
                 torch.cuda.synchronize()
+                _return_idle_memory()
                 graph = torch.cuda.CUDAGraph()
                 # Not `torch.cuda.graph`, which collects garbage and empties the allocator's cache every time.
-                graph.capture_begin()
+                graph.capture_begin(self._memory)
                 try:
                     work()
                 finally:
@@ -116,3 +121,9 @@ class GPUTrack:
         finally:
             self._default.graphsafe_set_state(lent)
         return graph.replay
+
+
+def _return_idle_memory() -> None:
+    """What warm-ups of a large model leave to the allocator is of no use to a graph, which has its own."""
+    if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _IDLE:
+        torch.cuda.empty_cache()
