@@ -66,3 +66,18 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["tides", "data", "--debug"])
     with pytest.raises(DataError):
         main.main()
+
+
+def test_under_torchrun_only_a_shared_run_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(sys, "argv", ["tides", "run", "fading-flash"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().err.startswith("tides: torchrun: found 'run', wanted train")
+    monkeypatch.setattr(sys, "argv", ["tides", "train", "--help"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert not end.value.code
