@@ -1,10 +1,13 @@
 """Baselines on a GPU: the answers of the CPU, and training steps that can be captured as CUDA graphs."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
 from tests.baselines.small import CHANNELS, CLASSES, SMALL, answer, draw
 from tides import baselines
+from tides.baselines.s6 import SelectiveScan
 from tides.data import IrregularBatch
 from tides.training import Forecasting, TrainConfig, fit_population
 from tides.training.lanes import Member, ResidentSeries, fit_side_by_side
@@ -83,3 +86,20 @@ def test_folds_side_by_side(name: str) -> None:
         ends.append([finish.best["val_loss"] for finish in finishes])
     # Not the weights: Adam turns the rounding of a vanishing gradient into a whole step.
     assert ends[0] == pytest.approx(ends[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("states", [3, 16, 256])
+def test_gradients_of_a_selective_scan(states: int) -> None:
+    """The fused operator against the composed scan on the CPU in float64, with sizes that fill no tile."""
+    torch.manual_seed(0)
+    mixer = SelectiveScan(37, states, step_rank=3)
+    u, steps = torch.randn(2, 63, 37), torch.ones(1, 63)
+    outcomes = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
+        own = deepcopy(mixer).to(device, dtype)
+        x = u.to(device, dtype).requires_grad_()
+        y = own(x, steps.to(device, dtype))
+        gradients = torch.autograd.grad(y.square().sum(), [x, *own.parameters()])
+        outcomes.append([tensor.detach().double().cpu() for tensor in (y, *gradients)])
+    for wanted, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max().item())

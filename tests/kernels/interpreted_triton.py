@@ -41,12 +41,45 @@ def check_tail() -> None:
         torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
 
 
+def check_selective_scan() -> None:
+    """Several sizes and tiles, against states made one after another in float64."""
+    module = importlib.import_module("tides.kernels.triton.selective")
+    for b, l, e, n, tile in ((2, 9, 5, 3, 512), (2, 11, 6, 5, 16), (1, 1, 3, 4, 8), (3, 7, 4, 16, 16)):
+        torch.manual_seed(l)
+        module._TILE = tile
+        tensors = (
+            torch.randn(b, l, e),
+            torch.rand(b, l, e),
+            torch.randn(b, l, n),
+            torch.randn(b, l, n),
+            -torch.rand(e, n),
+        )
+        outcomes = []
+        for scan, dtype in ((_plain_selective_scan, torch.float64), (module.selective_scan, torch.float32)):
+            leaves = [tensor.to(dtype).requires_grad_() for tensor in tensors]
+            out = scan(*leaves)
+            outcomes.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
+        for wanted, found in zip(*outcomes, strict=True):
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
+
+
+def _plain_selective_scan(
+    u: torch.Tensor, delta: torch.Tensor, drive: torch.Tensor, readout: torch.Tensor, decay: torch.Tensor
+) -> torch.Tensor:
+    s, answers = torch.zeros(len(u), *decay.shape, dtype=u.dtype), []
+    for k in range(u.shape[1]):
+        s = torch.exp(delta[:, k, :, None] * decay) * s + (delta * u)[:, k, :, None] * drive[:, k, None]
+        answers.append((s @ readout[:, k, :, None]).squeeze(-1))
+    return torch.stack(answers, dim=1)
+
+
 def check_layers() -> None:
     with use_backend("triton"):
         for problem in PROBLEMS:
             check(problem, "cpu")
             print("equal to the reference:", describe(problem.case), flush=True)
     check_tail()
+    check_selective_scan()
     print(f"{len(PROBLEMS)} layers and the tail")
 
 

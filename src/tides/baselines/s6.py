@@ -55,6 +55,9 @@ class SelectiveScan(Mixer):
         tau, drive, readout = self.select(u).split([self.step_rank, self.states, self.states], dim=-1)
         delta = F.softplus(self.step(tau)) * steps.unsqueeze(-1)  # (b, l, e)
         decay = -self.log_decay.exp()
+        fused = kernels.selective_operator(u)
+        if fused is not None:
+            return fused(u, delta, drive, readout, decay) + self.skip * u
         pieces = min(e, -(-b * l * e * self.states // _MOST))
         if pieces == 1:
             return _scan(u, delta, drive, readout, decay) + self.skip * u

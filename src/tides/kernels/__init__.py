@@ -7,6 +7,7 @@ from tides.kernels.dispatch import (
     explain,
     gated_tail,
     linear_scan,
+    selective_operator,
     selective_ssm,
     use_backend,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "explain",
     "gated_tail",
     "linear_scan",
+    "selective_operator",
     "selective_ssm",
     "use_backend",
 ]

@@ -138,6 +138,16 @@ def linear_scan(
     return folded_scan(_module(backend).scan, a, b, s0, reverse=reverse, cu_seqlens=cu_seqlens)
 
 
+def selective_operator(u: Tensor) -> Callable[..., Tensor] | None:
+    """The selective scan of Mamba as one operator of the chosen backend, y = operator(u, δ, B, C, A)
+    with u, δ (b, l, e), B, C (b, l, n) and A (e, n); None where it is composed from `linear_scan`."""
+    backend = _choose(u, None, None)
+    if backend != "triton":
+        return None
+    operator: Callable[..., Tensor] = _module(backend).selective_scan
+    return operator
+
+
 def _choose(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, *, packed: bool = False) -> str:
     choice = resolve(_requested[-1], u, weights, spec, packed=packed)
     if not torch.compiler.is_compiling():
