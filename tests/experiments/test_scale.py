@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tides.cli.bench import app
-from tides.errors import ConfigError
+from tides.errors import ConfigError, TidesError
 from tides.experiments import scale
 from tides.experiments.scale import Setup, Workload
 
@@ -29,7 +29,8 @@ def test_setups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "available_cpus", lambda: 6)
     assert scale.default_workers() == [1, 2, 4, 6]
     found = scale.setups(["local"], [8, 2])
-    assert found == [Setup("local", 1, 6), Setup("local", 1, 1), Setup("local", 2, 2), Setup("local", 8, 6)]
+    assert found == [Setup("local", 1, 1), Setup("local", 2, 2), Setup("local", 8, 6), Setup("local", 1, 6)]
+    assert scale.setups(["local"], [8, 2], threads=False) == found[:3]
     monkeypatch.setattr(scale, "available_cpus", lambda: 1)
     assert scale.default_workers() == [1]
     assert scale.setups(["local"], [1]) == [Setup("local", 1, 1)]
@@ -68,17 +69,51 @@ def test_a_run_is_kept_to_its_processors(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(os.sched_getaffinity(0), key=scale._core_rank)
 
 
+def test_ray_is_measured_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "available_cpus", lambda: 2)
+    monkeypatch.setattr(scale, "find_spec", lambda name: object())
+    assert scale.default_engines() == ["local", "ray"]
+    assert Setup("ray", 2, 2) in scale.setups(["ray"], [2])
+    monkeypatch.setattr(scale, "find_spec", lambda name: None)
+    assert scale.default_engines() == ["local"]
+    with pytest.raises(TidesError, match="cluster"):
+        scale.setups(["ray"], [1])
+
+
+@pytest.mark.slow
+def test_ray() -> None:
+    pytest.importorskip("ray", reason="the extra cluster is not installed")
+    found = scale.measure_all([Setup("ray", 1, 1), Setup("ray", 2, 2)], workload=TINY, repeats=1)
+    assert [row["workers"] for row in found["rows"]] == [1, 2]
+    assert [len(run["cell_seconds"]) for run in found["runs"]] == [2, 4]
+    assert found["environment"]["ray"]
+    assert all(run["other_processors"] is None for run in found["runs"])
+
+
 @pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     """A process for every setup, two workers beside each other, a table and a file."""
     file = tmp_path / "scale.json"
-    line = ["scale", "--workers", "1,2", "--cells", "1", "--epochs", "1", "--repeats", "1", "--json", str(file)]
+    line = [
+        "scale",
+        "--workers",
+        "1,2",
+        "--cells",
+        "1",
+        "--epochs",
+        "1",
+        "--repeats",
+        "1",
+        "--no-threads",
+        "--engines",
+        "local",
+    ]
+    line += ["--json", str(file)]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output
     assert "observations/s" in done.stdout
     found = json.loads(file.read_text())
-    assert [row["workers"] for row in found["rows"] if row["processors"] == row["workers"]][:1] == [1]
-    assert {row["workers"] for row in found["rows"]} == {1, 2}
+    assert [row["workers"] for row in found["rows"]] == [1, 2]
     assert [run["cells"] for run in found["runs"]] == [run["workers"] for run in found["runs"]]
     assert found["workload"]["epochs"] == 1
     assert {"cpu", "processors"} <= set(found["machine"])

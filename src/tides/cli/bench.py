@@ -144,10 +144,15 @@ def scale(
         str | None,
         typer.Option(help="Numbers of workers, comma separated; 1, 2, 4, … up to all processors by default."),
     ] = None,
-    engines: Annotated[str, typer.Option(help="local; comma separated.")] = "local",
+    engines: Annotated[
+        str | None, typer.Option(help="local, ray; comma separated. Both by default, where Ray is installed.")
+    ] = None,
     cells: Annotated[int, typer.Option(min=1, help="Cells for each worker.")] = 4,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of a cell.")] = 16,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of every setup; medians are shown.")] = 3,
+    threads: Annotated[
+        bool, typer.Option("--threads/--no-threads", help="Also one worker with a thread on every processor.")
+    ] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
 ) -> None:
     """Cells per minute and training observations per second against the number of workers."""
@@ -161,7 +166,8 @@ def scale(
         counts = None if workers is None else [int(word) for word in workers.split(",")]
     except ValueError as error:
         raise ConfigError(f"--workers: found {workers!r}, wanted integers separated by commas") from error
-    chosen = benchmark.setups(engines.split(","), counts or benchmark.default_workers())
+    wanted = engines.split(",") if engines else benchmark.default_engines()
+    chosen = benchmark.setups(wanted, counts or benchmark.default_workers(), threads=threads)
     notices = Console(stderr=True)
     found = benchmark.measure_all(
         chosen,

@@ -13,19 +13,21 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tides.errors import ConfigError, TidesError
 from tides.experiments import config as configs
 from tides.experiments import runner
-from tides.experiments.engines import Processes, available_cpus
+from tides.experiments.engines import Engine, Processes, available_cpus
 from tides.experiments.runner import Cell
 from tides.experiments.scale_summary import summarise
 from tides.experiments.speed_machine import hardware, load_average
 from tides.records import environment, read_record, timestamp
 
-ENGINES = ("local",)
+ENGINES = ("local", "ray")
 _EXPERIMENT, _VARIANT = "physiome", "recommended"
 
 
@@ -64,18 +66,27 @@ class Setup:
     """How many the run may use, all workers together."""
 
 
-def setups(engines: Sequence[str], workers: Sequence[int]) -> list[Setup]:
-    """One processor for each worker, and first a single worker that may use them all, as `tides run --workers 1`."""
+def default_engines() -> list[str]:
+    """The local one, and Ray where it is installed."""
+    return ["local", *(["ray"] if find_spec("ray") else [])]
+
+
+def setups(engines: Sequence[str], workers: Sequence[int], *, threads: bool = True) -> list[Setup]:
+    """One processor for each worker; with `threads` also a single worker with a thread on every processor."""
     for engine in engines:
         if engine not in ENGINES:
             raise ConfigError(f"engines: found {engine!r}, wanted some of {', '.join(ENGINES)}")
+        if engine not in default_engines():
+            raise TidesError('engines: ray needs Ray: pip install "tides-ssm[cluster]"')
     if not workers or min(workers) < 1:
         raise ConfigError(f"workers: found {list(workers)}, wanted integers ≥ 1")
     at_hand = available_cpus()
-    found = [Setup("local", 1, at_hand)] if "local" in engines and at_hand > 1 else []
     # Everything is relative to one worker.
     counts = sorted({1, *workers})
-    return found + [Setup(engine, count, min(count, at_hand)) for engine in engines for count in counts]
+    found = [Setup(engine, count, min(count, at_hand)) for engine in engines for count in counts]
+    if threads and "local" in engines and at_hand > 1:
+        found.append(Setup("local", 1, at_hand))
+    return found
 
 
 def default_workers() -> list[int]:
@@ -106,7 +117,7 @@ def measure_all(
         "benchmark": "scale",
         "workload": asdict(workload),
         "machine": hardware("cpu") | {"processors": str(available_cpus())},
-        "environment": environment(),
+        "environment": environment() | ({"ray": metadata.version("ray")} if find_spec("ray") else {}),
         "load_average": [before, load_average()],
         "started": started,
         "finished": timestamp(),
@@ -139,7 +150,7 @@ def measure(setup: Setup, workload: Workload) -> dict[str, Any]:
     cells = workload.cells(setup.workers * workload.cells_per_worker)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        outcome = runner.run_cells(cells, folder, engine=Processes(setup.workers))
+        outcome = runner.run_cells(cells, folder, engine=_engine(setup))
         reasons = {**outcome.failed, **outcome.unavailable}
         if reasons:
             raise TidesError("; ".join(f"{name}: {text}" for name, text in reasons.items()))
@@ -154,6 +165,15 @@ def measure(setup: Setup, workload: Workload) -> dict[str, Any]:
         "cell_processor_seconds": [record.results["processor_seconds"] for record in records],
         "processor_seconds": sum(usage.ru_utime + usage.ru_stime for usage in worked),
     }
+
+
+def _engine(setup: Setup) -> Engine:
+    if setup.engine == "local":
+        return Processes(setup.workers)
+    from tides.experiments.cluster import Cluster
+
+    share = min(1.0, setup.processors / setup.workers)
+    return Cluster("local", cpus=share, at_once=setup.workers, shares_files=True)
 
 
 def _training_observations(workload: Workload) -> int:
