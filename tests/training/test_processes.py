@@ -85,11 +85,13 @@ def test_who_loses_another_says_so(pairs: Outcome) -> None:
 
 
 @pytest.mark.slow
-def test_more_than_two_silence_dropout_and_disagreement(tmp_path: Path) -> None:
+def test_three_forecasts_silence_dropout_and_disagreement(tmp_path: Path) -> None:
     found = Outcome(
         tmp_path,
         {"name": "one", "size": 1},
         {"name": "three", "size": 3},
+        {"name": "forecast", "size": 1, "forecast": True},
+        {"name": "forecast in two", "size": 2, "forecast": True},
         {"name": "sleep", "size": 2, "deed": "sleep", "step": 5, "rank": 1, "patience": 5.0},
         {"name": "differ", "size": 2, "disagree": True},
         {"name": "dropout", "size": 2, "dropout": 0.2, "folder": "whole"},
@@ -97,6 +99,7 @@ def test_more_than_two_silence_dropout_and_disagreement(tmp_path: Path) -> None:
         {"name": "continued", "size": 2, "dropout": 0.2, "folder": "half"},
     )
     found.assert_same("three", "one")
+    found.assert_same("forecast in two", "forecast")
     assert "not answered for 5 s" in found.of("sleep")["error"][1]
     for rank in range(2):
         assert found.of("differ", rank)["error"] == [

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tides.data import IrregularDataset, IrregularSeries
+from tides.data import IrregularDataset, IrregularSeries, systems
 from tides.errors import TidesError
-from tides.nn import SequenceClassifier, TIDESConfig
-from tides.training import Classification, TrainConfig, evaluate, fit
+from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
+from tides.training import Classification, Forecasting, Task, TrainConfig, evaluate, fit
 
 # 13 series in batches of 4: the last batch holds one, so that one of two processes has nothing to do.
 CONFIG = TrainConfig(epochs=3, batch_size=4, lr=3e-3, warmup_epochs=1, clip_norm=0.5, patience=3, checkpoint_seconds=0)
@@ -44,6 +44,8 @@ class Job:
     seed: int = 1
     """Of the weights to begin with; plus the rank with `apart`."""
     apart: bool = False
+    forecast: bool = False
+    """Questions at other times, asked as steps of the sequence, instead of classes."""
     disagree: bool = False
     """Later processes are given another learning rate."""
 
@@ -90,11 +92,19 @@ def series(n: int, seed: int) -> IrregularDataset:
 DATA = series(13, 0), series(9, 1)
 
 
-def build(dropout: float) -> SequenceClassifier:
+def build(dropout: float, forecast: bool = False) -> nn.Module:
     config = TIDESConfig(
         input_size=2, hidden_size=6, state_size=4, depth=2, rank=2, dropout=dropout, mask_channels=True
     )
-    return SequenceClassifier(config, classes=3).double()
+    model = Forecaster(config, channels=2) if forecast else SequenceClassifier(config, classes=3)
+    return model.double()
+
+
+def problem(job: Job) -> tuple[Task, tuple[IrregularDataset, IrregularDataset]]:
+    if job.forecast:
+        windows = systems.forecasting("calcium", n=22, points=14)
+        return Forecasting(), (windows[:13], windows[13:])
+    return Disturbed((0.5, 1.0, 2.0)), DATA
 
 
 def work(job: Job, root: Path, rank: int) -> None:
@@ -105,12 +115,12 @@ def work(job: Job, root: Path, rank: int) -> None:
         processes.PATIENCE = timedelta(seconds=job.patience)
     Disturbed.job, Disturbed.steps = job, 0
     torch.manual_seed(job.seed + rank * job.apart)
-    model = build(job.dropout)
+    model, (task, data) = build(job.dropout, job.forecast), problem(job)
     folder = None if job.folder is None else root / job.folder
     found: dict[str, Any] = {}
     try:
         config = CONFIG.replace(lr=2 * CONFIG.lr if job.disagree and rank else CONFIG.lr)
-        result = fit(model, Disturbed((0.5, 1.0, 2.0)), DATA, config, folder=folder, progress=False)
+        result = fit(model, task, data, config, folder=folder, progress=False)
         found |= {"history": result.history, "stopped": result.stopped, "best_epoch": result.best_epoch}
     except Stopped:
         pass
@@ -122,8 +132,8 @@ def work(job: Job, root: Path, rank: int) -> None:
 
 
 def start(job: Job, root: Path) -> list[int]:
-    """Fork the job's processes and wait for them; their exit codes. A failed one ends the others, as torchrun does it
-    only after a while: here they have to notice by themselves."""
+    """Fork the job's processes and wait for them; their exit codes. torchrun would end the others where one fails;
+    here they have to notice by themselves."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
