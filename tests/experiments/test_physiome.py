@@ -8,6 +8,7 @@ import torch
 from tides.data import physiome as data
 from tides.errors import ConfigError
 from tides.experiments import config, physiome, physiome_folds, physiome_training, runner
+from tides.experiments.engines import Processes, Streams
 from tides.nn import Forecaster, TIDESConfig
 from tides.records import read_records
 
@@ -97,3 +98,19 @@ def test_folds_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(scale) == pytest.approx(
         parts[0].train.times.diff(dim=1).masked_select(parts[0].train.valid[:, 1:]).median()
     )
+
+
+def test_cells_that_take_turns_end_as_they_do_alone(tmp_path: Path) -> None:
+    settings = ["datasets=['embedded-calcium','embedded-hodgkin-huxley']", "instances=20", "model.dropout=0.2"]
+    settings += ["train.epochs=2", "train.warmup_epochs=1"]
+    cells = resolved("recommended", *settings, quick=True)
+    for engine, folder in ((Processes(), tmp_path / "alone"), (Streams(2), tmp_path / "turns")):
+        outcome = runner.run_cells(cells, folder, engine=engine)
+        assert (outcome.computed, outcome.failed) == (2, {})
+    alone, turns = (
+        {r.config["dataset"]: r.results for r in read_records(tmp_path / name / "records")}
+        for name in ("alone", "turns")
+    )
+    for name, results in alone.items():
+        assert turns[name]["folds"] == results["folds"]
+    assert not (tmp_path / "turns" / "unfinished").exists()

@@ -42,6 +42,9 @@ def run(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    streams: Annotated[
+        int, typer.Option(min=1, help="Stacks that share a GPU, each on a stream of its own, in one process.")
+    ] = 1,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which nothing new is started; repeat to continue.")
     ] = None,
@@ -93,7 +96,7 @@ def run(
     folder = out or Path("runs") / experiment
     wishes = {"address": address, "cpus": cpus, "gpus": gpus, "retries": retries, "shared_files": shared_files or None}
     chosen_engine = _engine(
-        engine, device, workers, {name: value for name, value in wishes.items() if value is not None}
+        engine, device, workers, streams, {name: value for name, value in wishes.items() if value is not None}
     )
     outcome = _with_bar(experiment, cells, folder, device, chosen_engine, time_limit, quiet=as_json)
     if as_json:
@@ -112,15 +115,19 @@ def run(
         raise TidesError(f"{len(outcome.failed)} stacks failed, the others are kept. {lines}")
 
 
-def _engine(name: str, device: str, workers: int | None, wishes: dict[str, Any]) -> "Engine":
+def _engine(name: str, device: str, workers: int | None, streams: int, wishes: dict[str, Any]) -> "Engine":
     """The engine that was asked for; `wishes` are the options of Ray that were given."""
     from tides.errors import ConfigError
-    from tides.experiments.engines import Processes, available_cpus
+    from tides.experiments.engines import Processes, Streams, available_cpus
 
+    if streams > 1 and (name != "local" or device == "cpu" or workers is not None):
+        raise ConfigError("--streams: wanted --device cuda with --engine local, and not --workers")
     if name == "local":
         if wishes:
             options = ", ".join(f"--{option.replace('_', '-')}" for option in wishes)
             raise ConfigError(f"{options}: found --engine local, wanted --engine ray")
+        if streams > 1:
+            return Streams(streams)
         return Processes(workers or (available_cpus() if device == "cpu" else 1))
     if name != "ray":
         raise ConfigError(f"--engine: found {name!r}, wanted local or ray")

@@ -20,6 +20,7 @@ from tides.nn import TIDESConfig
 from tides.records import Record
 from tides.training import TrainConfig
 from tides.training.config import BOOKKEEPING
+from tides.turns import Turns, finished
 
 NAME = "ablations"
 BASE = "base"
@@ -103,6 +104,11 @@ def obstacle(cell: Cell) -> str | None:
 
 
 def run(cell: Cell, context: Context) -> Record:
+    """One cell by itself."""
+    return finished(turns(cell, context))
+
+
+def turns(cell: Cell, context: Context) -> Turns[Record]:
     """Train all folds as one population and look at the test instances."""
     if cell.config["dataset"] in regimes.NAMES:
         return regimes.train_folds(cell, context)

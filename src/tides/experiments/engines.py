@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tides.errors import TidesError
+from tides.turns import Turns
 
 T = TypeVar("T")
 
@@ -73,6 +74,37 @@ class Processes:
     ) -> Iterator[tuple[str, T | Failure]]:
         count = min(self.workers, len(jobs))
         return _run_here(jobs, deadline, post) if count < 2 else _run_beside(jobs, count, deadline, post)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Jobs in this process that take turns: on a GPU each keeps a stream busy while the others have theirs."""
+
+    at_once: int
+    shares_files: bool = True
+
+    def run(
+        self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
+    ) -> Iterator[tuple[str, T | Failure]]:
+        waiting = iter(jobs.items())
+        at_work: dict[str, Turns[T]] = {}
+        while True:
+            while len(at_work) < self.at_once and time.perf_counter() < deadline:
+                name, job = next(waiting, (None, None))
+                if name is None:
+                    break
+                at_work[name] = job.turns(lambda fraction, name=name: post(name, fraction))  # type: ignore[union-attr]
+            if not at_work:
+                return
+            for name in list(at_work):
+                try:
+                    next(at_work[name])
+                except StopIteration as end:
+                    del at_work[name]
+                    yield name, end.value
+                except TidesError as error:
+                    del at_work[name]
+                    yield name, Failure(str(error))
 
 
 def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterator[tuple[str, T | Failure]]:

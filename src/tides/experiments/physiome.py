@@ -24,6 +24,7 @@ from tides.nn.forecaster import QueryMode
 from tides.records import Record
 from tides.training import TrainConfig
 from tides.training.config import BOOKKEEPING
+from tides.turns import Turns, finished
 
 NAME = "physiome"
 # Two blocks: the least of the fifty.
@@ -42,6 +43,8 @@ class PhysiomeConfig:
     instances: int
     query_mode: QueryMode
     configuration: Literal["published", "shared"]
+    input_drop: float = 0.0
+    """Probability with which an observed value is hidden in training; TIDES only, baselines keep their own settings."""
 
 
 def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
@@ -74,6 +77,8 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                 "architecture": architecture.to_dict(),
                 "train": {name: x for name, x in training.to_dict().items() if name not in BOOKKEEPING},
             }
+            if chosen.input_drop and model in get_args(Variant):
+                cell["input_drop"] = chosen.input_drop
             found.append(Cell(NAME, f"{dataset}-{variant}-{model}", cell, quick))
     return found
 
@@ -84,6 +89,11 @@ def obstacle(cell: Cell) -> str | None:
 
 
 def run(cell: Cell, context: Context) -> Record:
+    """One cell by itself."""
+    return finished(turns(cell, context))
+
+
+def turns(cell: Cell, context: Context) -> Turns[Record]:
     """Train all folds as one population and look at the test instances."""
     make = build_model if cell.config["model"] in get_args(Variant) else physiome_baselines.build_model
     return train_folds(cell, context, make)

@@ -17,7 +17,8 @@ from tides.experiments.runner import Cell, Context
 from tides.kernels.dispatch import last_backend
 from tides.nn import Forecaster, TIDESConfig
 from tides.records import Record
-from tides.training import FitResult, Forecasting, TrainConfig, fit_population, population_losses
+from tides.training import FitResult, Forecasting, TrainConfig, population_losses, population_turns
+from tides.turns import Turns
 
 Make = Callable[[Mapping[str, Any], int, IrregularBatch], Forecaster | ForecastModel]
 TRIVIAL: dict[str, Callable[[ForecastConfig], ForecastModel]] = {
@@ -28,10 +29,11 @@ TRIVIAL: dict[str, Callable[[ForecastConfig], ForecastModel]] = {
 """Predictors that learn nothing."""
 
 
-def train_folds(cell: Cell, context: Context, make: Make) -> Record:
+def train_folds(cell: Cell, context: Context, make: Make) -> Turns[Record]:
     """Train all folds, look at the test instances, and put the predictors that learn nothing beside them.
 
-    `make` builds the model of a fold from the cell's configuration, the fold's number and its training data.
+    Done in turns, so that other cells can be at work on the same device. `make` builds the model of a fold from the
+    cell's configuration, the fold's number and its training data.
     """
     config, device = cell.config, torch.device(context.device)
     clock = Clock(device)
@@ -41,15 +43,16 @@ def train_folds(cell: Cell, context: Context, make: Make) -> Record:
     models = [make(config, fold, parts.train).to(device) for fold, parts in enumerate(data)]
     clock.lap("preparation")
     try:
-        fits = fit_population(
+        population = population_turns(
             models,
-            Forecasting(),
+            Forecasting(input_drop=config.get("input_drop", 0.0)),
             [(parts.train, parts.val) for parts in data],
             TrainConfig.from_dict(config["train"]),
             seeds=list(range(len(models))),
             folder=context.scratch,
             progress=context.progress,
         )
+        fits = yield from clock.outside(population)
         clock.lap("training")
         # Including what was spent before an interruption.
         clock.laps["training"] = sum(fit.seconds for fit in fits)

@@ -2,9 +2,17 @@
 
 import gc
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+from tides.turns import Turns
+
+T = TypeVar("T")
+
+
+# Seconds; a pause as short was nobody else's turn.
+_NOBODY = 1e-3
 
 
 class Clock:
@@ -13,6 +21,7 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self.laps: dict[str, float] = {}
         self._device, self._since, self._worked = device, time.perf_counter(), time.process_time()
+        self._alone = True
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
 
@@ -20,12 +29,28 @@ class Clock:
         now = time.perf_counter()
         self.laps[name], self._since = now - self._since, now
 
+    def outside(self, turns: Turns[T]) -> Turns[T]:
+        """Pass turns on; what others do in the pauses is not counted, so that times side by side add up."""
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            paused, worked = time.perf_counter(), time.process_time()
+            yield
+            pause = time.perf_counter() - paused
+            self._since += pause
+            self._worked += time.process_time() - worked
+            self._alone = self._alone and pause < _NOBODY
+
     def account(self) -> dict[str, Any]:
         """Device, memory and times for a record."""
         on_gpu = self._device.type == "cuda"
         return {
             "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device.type,
-            "peak_memory": torch.cuda.max_memory_allocated(self._device) if on_gpu else None,
+            # Beside others it would be theirs, too.
+            "peak_memory": torch.cuda.max_memory_allocated(self._device) if on_gpu and self._alone else None,
             "seconds": self.laps,
             # Of this process alone; unlike wall time, other work on the machine does not lengthen it.
             "processor_seconds": time.process_time() - self._worked,

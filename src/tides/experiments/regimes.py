@@ -13,7 +13,8 @@ from tides.experiments.population_clock import Clock, release_memory
 from tides.experiments.runner import Cell, Context
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.records import Record
-from tides.training import Classification, TrainConfig, fit_population
+from tides.training import Classification, TrainConfig, population_turns
+from tides.turns import Turns
 
 _PREFIX = "regimes-"
 NAMES = tuple(_PREFIX + name for name in systems.SYSTEMS)
@@ -25,14 +26,14 @@ def channels(dataset: str) -> int:
     return len(_system(dataset).channels)
 
 
-def train_folds(cell: Cell, context: Context) -> Record:
-    """Train all folds and look at the test instances."""
+def train_folds(cell: Cell, context: Context) -> Turns[Record]:
+    """Train all folds and look at the test instances, in turns."""
     config, device = cell.config, torch.device(context.device)
     clock = Clock(device)
     data = [load(config["dataset"], fold, config["instances"] or _INSTANCES) for fold in range(config["folds"])]
     models = [build_model(config, fold, parts.train).to(device) for fold, parts in enumerate(data)]
     clock.lap("preparation")
-    fits = fit_population(
+    population = population_turns(
         models,
         Classification(),
         [(parts.train, parts.val) for parts in data],
@@ -41,6 +42,7 @@ def train_folds(cell: Cell, context: Context) -> Record:
         folder=context.scratch,
         progress=context.progress,
     )
+    fits = yield from clock.outside(population)
     clock.lap("training")
     clock.laps["training"] = sum(fit.seconds for fit in fits)
     folds = [

@@ -5,6 +5,7 @@ An experiment is a module with
     cells(config) -> list[Cell]              what a configuration asks for
     run(cell, context) -> Record             one of them
     run_stack(cells, context) -> [Record]    optional: cells of one `stack`, trained side by side
+    turns(cell, context) -> Turns[Record]    optional: `run` in turns, so that cells share a GPU
     obstacle(cell) -> str | None             optional: why a cell cannot run here, such as data that is not at hand
 
 A cell's id is the hash of its resolved configuration and its record is written atomically, so a run that was
@@ -26,6 +27,7 @@ from tides.errors import ConfigError
 from tides.experiments import EXPERIMENTS
 from tides.experiments.engines import Engine, Failure, Processes, Progress
 from tides.records import Record, cell_id, environment, read_record, timestamp, write_record
+from tides.turns import Turns, finished
 
 
 @dataclass(frozen=True)
@@ -162,16 +164,25 @@ class _Stack:
 
     def __call__(self, progress: Progress) -> list[Record | str]:
         """For each cell its record, or why it cannot run."""
+        return finished(self.turns(progress))
+
+    def turns(self, progress: Progress) -> Turns[list[Record | str]]:
+        """The same in turns."""
         reasons = [_obstacle(cell) if self.ask else None for cell in self.cells]
         cells = [cell for cell, reason in zip(self.cells, reasons, strict=True) if reason is None]
-        records = iter(_compute(cells, Context(self.device, progress, self.scratch)) if cells else [])
+        context = Context(self.device, progress, self.scratch)
+        records = iter((yield from _compute(cells, context)) if cells else [])
         return [next(records) if reason is None else reason for reason in reasons]
 
 
-def _compute(cells: list[Cell], context: Context) -> list[Record]:
+def _compute(cells: list[Cell], context: Context) -> Turns[list[Record]]:
     module = find(cells[0].experiment)
-    found: list[Record] = module.run_stack(cells, context) if len(cells) > 1 else [module.run(cells[0], context)]
-    return found
+    if len(cells) > 1:
+        found: list[Record] = module.run_stack(cells, context)
+        return found
+    if hasattr(module, "turns"):
+        return [(yield from module.turns(cells[0], context))]
+    return [module.run(cells[0], context)]
 
 
 def _obstacle(cell: Cell) -> str | None:

@@ -4,7 +4,7 @@ from tides.training.bootstrap import Estimate
 from tides.training.config import TrainConfig
 from tides.training.engine import fit
 from tides.training.evaluation import evaluate
-from tides.training.population import fit_population, population_losses
+from tides.training.population import fit_population, population_losses, population_turns
 from tides.training.state import FitResult
 from tides.training.tasks import Classification, Forecasting, Loss, Regression, Task
 from tides.training.world import is_first_process
@@ -23,4 +23,5 @@ __all__ = [
     "fit_population",
     "is_first_process",
     "population_losses",
+    "population_turns",
 ]

@@ -8,7 +8,8 @@ a handful of numbers per epoch.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from tides.training.resident import Part, Resident
 from tides.training.schedule import rate_factor
 from tides.training.stacked_loss import StackedLoss
 from tides.training.state import FitResult, Row
-from tides.training.surroundings import random_states, restore_random_states, surroundings
+from tides.training.surroundings import algorithms
 from tides.training.tasks import Task
+from tides.training.tracks import make_track
 from tides.training.world import is_shared
+from tides.turns import Turns, finished
 
 
 def fit_population(
@@ -53,16 +56,36 @@ def fit_population(
     With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
     call continues an interrupted run. `graphs=False` launches every operation by itself on a GPU, too.
     """
+    return finished(
+        population_turns(models, task, data, config, seeds=seeds, folder=folder, progress=progress, graphs=graphs)
+    )
+
+
+def population_turns(
+    models: Sequence[nn.Module],
+    task: Task,
+    data: Sequence[tuple[Part, Part]],
+    config: TrainConfig,
+    *,
+    seeds: Sequence[int] | None = None,
+    folder: str | Path | None = None,
+    progress: bool | Callable[[float], None] = True,
+    graphs: bool = True,
+) -> Turns[list[FitResult]]:
+    """`fit_population` that pauses whenever an epoch has been handed to the device.
+
+    Populations that take turns share a GPU: each has a stream of its own, so that the launches of one run beside those
+    of the others. What happens during a pause is not counted in `seconds`, so that the times of populations side by
+    side add up to what a clock on the wall shows.
+    """
     if is_shared():
         raise ConfigError("torchrun: a population trains in one process; start its members' processes apart")
     _check(models, data, config)
     own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
     if len(own_seeds) != len(models):
         raise ConfigError(f"seeds: found {len(own_seeds)}, wanted one for each of {len(models)} members")
-    device = next(models[0].parameters()).device
-    with surroundings(config.seed, device, deterministic=config.deterministic):
-        run = _Run(models, task, data, config, own_seeds, None if folder is None else Path(folder), graphs)
-        return run.finish(progress)
+    run = _Run(models, task, data, config, own_seeds, None if folder is None else Path(folder), graphs)
+    return run.turns(progress)
 
 
 class _Run:
@@ -79,14 +102,25 @@ class _Run:
         graphs: bool,
     ) -> None:
         self.models, self.config, self.folder = models, config, folder
+        parameter = next(models[0].parameters())
+        self.device = parameter.device
+        self.track = make_track(self.device, config.seed)
+        if self.device.type == "cuda":
+            # What was made so far was made on another stream.
+            torch.cuda.synchronize(self.device)
+        with self._turn():
+            self._prepare(task, data, seeds, parameter.dtype, graphs)
+
+    def _prepare(
+        self, task: Task, data: Sequence[tuple[Part, Part]], seeds: list[int], dtype: torch.dtype, graphs: bool
+    ) -> None:
+        models, config, folder = self.models, self.config, self.folder
         if config.calibrate != "none":
             for model, (part, _) in zip(models, data, strict=True):
                 assert isinstance(part, IrregularDataset)
                 task.calibrate(model, part, values=config.calibrate == "all")
-        parameter = next(models[0].parameters())
-        self.device = parameter.device
-        train, val = (Resident([pair[i] for pair in data], parameter.dtype, self.device) for i in range(2))
-        self.steps = PopulationSteps(models, task, train, val, config, seeds, graphs=graphs)
+        train, val = (Resident([pair[i] for pair in data], dtype, self.device) for i in range(2))
+        self.steps = PopulationSteps(models, task, train, val, config, seeds, self.track, graphs=graphs)
         self.state = PopulationState.start(len(models))
         self.clock = time.perf_counter()
         instance: Any = task
@@ -105,22 +139,36 @@ class _Run:
             for name, tensor in self.steps.state().items():
                 tensor.copy_(found.tensors[name])
             self.steps.stack.publish()
-            restore_random_states({n: found.tensors[f"random/{n}"] for n in random_states(self.device)}, self.device)
+            self.track.set_random_state(found.tensors["random"])
 
-    def finish(self, progress: bool | Callable[[float], None]) -> list[FitResult]:
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """On this population's own track, with the algorithms it asks for."""
+        with algorithms(self.device, deterministic=self.config.deterministic), self.track.use():
+            yield
+
+    def turns(self, progress: bool | Callable[[float], None]) -> Turns[list[FitResult]]:
         """Train what is left."""
         config, steps = self.config, self.steps
         with ProgressBar(config.epochs, steps.per_epoch, config.monitor, progress) as bar:
             while self.state.running:
                 epoch = self.state.epoch
-                steps.train_epoch(epoch)
-                self._close_epoch(steps.validate())
-                live = [state.best_value for state in self.state.members if state.best_value is not None]
-                bar.epoch((epoch + 1) * steps.per_epoch, min(live, default=None))
-                self._save_if_due()
-        self._save()
-        for member, model in enumerate(self.models):
-            steps.restore_best(member, model)
+                with self._turn():
+                    steps.queue_epoch(epoch)
+                paused = time.perf_counter()
+                yield
+                self.clock += time.perf_counter() - paused
+                with self._turn():
+                    self._close_epoch(steps.numbers())
+                    live = [state.best_value for state in self.state.members if state.best_value is not None]
+                    bar.epoch((epoch + 1) * steps.per_epoch, min(live, default=None))
+                    self._save_if_due()
+        with self._turn():
+            self._save()
+            for member, model in enumerate(self.models):
+                steps.restore_best(member, model)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         return [member.result(self.folder) for member in self.state.members]
 
     def _close_epoch(self, numbers: dict[str, list[float]]) -> None:
@@ -158,8 +206,7 @@ class _Run:
             member.seconds += (now - self.clock) / len(self.models)
         self.clock = now
         if self.keeper is not None:
-            random = {f"random/{name}": tensor for name, tensor in random_states(self.device).items()}
-            self.keeper.save(self.state, self.steps.state() | random)
+            self.keeper.save(self.state, self.steps.state() | {"random": self.track.random_state()})
 
 
 def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[Part]) -> list[float]:

@@ -17,6 +17,7 @@ from tides.training.resident import Resident
 from tides.training.stacked_adam import StackedAdam
 from tides.training.stacked_loss import StackedLoss
 from tides.training.tasks import Task
+from tides.training.tracks import Track
 
 # Series of one member that are scored at once; nothing but memory depends on it.
 SCORED_AT_ONCE = 512
@@ -33,6 +34,7 @@ class PopulationSteps:
         val: Resident,
         config: TrainConfig,
         seeds: Sequence[int],
+        track: Track,
         *,
         graphs: bool,
     ) -> None:
@@ -57,33 +59,34 @@ class PopulationSteps:
         self.best_buffers = {name: tensor.clone() for name, tensor in self.stack.buffers.items()}
         self._sums = {name: numbers() for name in ("total", "weight", "norm", "val_total", "val_weight")}
         self._cursor = torch.zeros((), dtype=torch.int64, device=device)
-        self._order = torch.zeros(m, max(self.series, val.rows), dtype=torch.int64, device=device)
+        self._order = {
+            "step": torch.zeros(m, self.series, dtype=torch.int64, device=device),
+            "score": torch.arange(val.rows, device=device).expand(m, -1).contiguous(),
+        }
         self._replays: dict[tuple[str, int], Replay] = {}
-        self._graphs = graphs
-        self._pool = torch.cuda.graph_pool_handle() if graphs and device.type == "cuda" else None
+        self._track, self._captured = track, graphs and device.type == "cuda"
 
-    def train_epoch(self, epoch: int) -> None:
-        """All steps of one epoch."""
-        self._set_order([self._permutation(member, epoch) for member in range(self.stack.members)])
-        for name in ("total", "weight", "norm"):
-            self._sums[name].zero_()
+    def queue_epoch(self, epoch: int) -> None:
+        """All steps of one epoch and the scoring of the validation data; on a GPU nothing here waits for them."""
+        order = torch.from_numpy(np.stack([self._permutation(member, epoch) for member in range(self.stack.members)]))
+        self._order["step"].copy_(order)
+        self._cursor.zero_()
+        for sums in self._sums.values():
+            sums.zero_()
         self._loss.train(True)
         for _ in range(self._full):
             self._replay("step", self.config.batch_size)
         if self._rest:
             self._replay("step", self._rest)
-
-    def validate(self) -> dict[str, list[float]]:
-        """Score the validation data; the epoch's numbers by name, one per member. The only wait of an epoch."""
-        rows = np.arange(self.val.rows)
-        self._set_order([rows] * self.stack.members)
-        for name in ("val_total", "val_weight"):
-            self._sums[name].zero_()
+        self._cursor.zero_()
         self._loss.train(False)
         chunks = -(-self.val.rows // SCORED_AT_ONCE)
         size = -(-self.val.rows // chunks)
         for begin in range(0, self.val.rows, size):
             self._replay("score", min(size, self.val.rows - begin))
+
+    def numbers(self) -> dict[str, list[float]]:
+        """The epoch's numbers by name, one per member. The only wait of an epoch."""
         s = self._sums
         found = torch.stack(
             [
@@ -122,25 +125,19 @@ class PopulationSteps:
         batches = epoch_batches(np.zeros(self.train.counts[member], np.int64), config, epoch)
         return np.concatenate(batches)[: self.series]
 
-    def _set_order(self, rows: Sequence[Any]) -> None:
-        order = torch.from_numpy(np.stack(rows))
-        self._order[:, : order.shape[1]].copy_(order)
-        self._cursor.zero_()
-
     def _replay(self, kind: str, size: int) -> None:
         """Do a step on, or score, the next `size` series of every member in the present order."""
         if (kind, size) not in self._replays:
-            offsets = torch.arange(size, device=self.active.device)
+            order, offsets = self._order[kind], torch.arange(size, device=self.active.device)
 
             def work() -> None:
-                index = self._order.index_select(1, self._cursor + offsets)
-                with RowProducts() if self._order.is_cuda else nullcontext():
+                index = order.index_select(1, self._cursor + offsets)
+                with RowProducts() if order.is_cuda else nullcontext():
                     self._step(index) if kind == "step" else self._score(index)
                 self._cursor.add_(size)
 
             changed = [*self.state().values(), self.stack.memory, *self._sums.values(), self._cursor]
-            device = self.active.device
-            self._replays[kind, size] = Replay(work, changed, device, graphs=self._graphs, pool=self._pool)
+            self._replays[kind, size] = Replay(work, changed, self._track, captured=self._captured)
         self._replays[kind, size]()
 
     def _step(self, index: Tensor) -> None:

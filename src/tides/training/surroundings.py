@@ -11,18 +11,24 @@ from torch import Tensor
 @contextmanager
 def surroundings(seed: int, device: torch.device, *, deterministic: bool) -> Iterator[None]:
     """Seeded generators of our own and, if asked for, deterministic algorithms."""
-    before = torch.are_deterministic_algorithms_enabled()
     on_gpu = device.type == "cuda"
-    if deterministic and on_gpu:
+    with torch.random.fork_rng(devices=[device] if on_gpu else []), algorithms(device, deterministic=deterministic):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def algorithms(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Deterministic algorithms, if asked for."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if deterministic and device.type == "cuda":
         # cuBLAS reads this when it starts and is not reproducible without it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        torch.manual_seed(seed)
-        torch.use_deterministic_algorithms(deterministic or before)
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(before)
+    torch.use_deterministic_algorithms(deterministic or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

@@ -166,6 +166,10 @@ class _Numbers(ABC):
 class Forecasting(_Numbers):
     """Values (b, q, c) at query times, scored where a target was observed."""
 
+    input_drop: float = 0.0
+    """Probability with which an observed value is hidden from a model while it is trained: every epoch sees other gaps
+    in the same series, which keeps a model of few series from learning them by heart."""
+
     @classmethod
     def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
         """Errors in standard deviations of the training targets, so that every channel counts the same."""
@@ -175,12 +179,19 @@ class Forecasting(_Numbers):
         outputs = self._output_moments(target_moments(train)) if values else None
         calibrate(model, train, values=values, outputs=outputs)
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.input_drop < 1:
+            raise ConfigError(f"input_drop: found {self.input_drop}, wanted a probability in [0, 1)")
+
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
         call = cast(Callable[..., Tensor], model)
+        observed = batch.observed
+        if self.input_drop and model.training:
+            observed = observed & (torch.rand(observed.shape, device=observed.device) >= self.input_drop)
         return call(
             batch.values,
             batch.times,
-            batch.observed,
+            observed,
             batch.query_times,
             valid=batch.valid,
             query_valid=batch.query_valid,

@@ -46,27 +46,31 @@ class CPUTrack:
     """Turns on the processor; the global generator is lent to whoever's turn it is."""
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
+        self._seed, self._in_use = seed, False
         self.restart()
 
     def restart(self) -> None:
-        self._random = torch.Generator().manual_seed(self._seed).get_state()
+        self.set_random_state(torch.Generator().manual_seed(self._seed).get_state())
 
     def random_state(self) -> Tensor:
-        return self._random
+        return torch.get_rng_state() if self._in_use else self._random
 
     def set_random_state(self, state: Tensor) -> None:
-        if state.shape == self._random.shape:
-            self._random = state
+        if state.shape != torch.get_rng_state().shape:
+            return
+        self._random = state
+        if self._in_use:
+            torch.set_rng_state(state)
 
     @contextmanager
     def use(self) -> Iterator[None]:
         lent = torch.get_rng_state()
         torch.set_rng_state(self._random)
+        self._in_use = True
         try:
             yield
         finally:
-            self._random = torch.get_rng_state()
+            self._random, self._in_use = torch.get_rng_state(), False
             torch.set_rng_state(lent)
 
     def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -97,29 +101,29 @@ class GPUTrack:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
         # A graph draws from the state that the generator has while it is captured, for good. Graphs that run at the
         # same time must not share one.
         lent = self._default.graphsafe_get_state()
         self._default.graphsafe_set_state(self._own)
         try:
-            with self.use():
-                for _ in range(_WARM_UPS):
-                    work()
-                torch.cuda.synchronize()
-                _return_idle_memory()
-                graph = torch.cuda.CUDAGraph()
-                # Not `torch.cuda.graph`, which collects garbage and empties the allocator's cache every time.
-                graph.capture_begin(self._memory)
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
+            with torch.cuda.stream(self._stream):
+                yield
         finally:
             self._default.graphsafe_set_state(lent)
+
+    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+        with self.use():
+            for _ in range(_WARM_UPS):
+                work()
+            torch.cuda.synchronize()
+            _return_idle_memory()
+            graph = torch.cuda.CUDAGraph()
+            # Not `torch.cuda.graph`, which collects garbage and empties the allocator's cache every time.
+            graph.capture_begin(self._memory)
+            try:
+                work()
+            finally:
+                graph.capture_end()
         return graph.replay
 
 
