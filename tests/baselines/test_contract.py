@@ -64,6 +64,13 @@ def test_padding_changes_nothing(name: str) -> None:
             torch.testing.assert_close(long.state_dict()[key], buffer, rtol=1e-8, atol=1e-10, msg=key)
 
 
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_no_marks_mean_no_padding(name: str) -> None:
+    model, batch = make(name).eval(), draw(lengths=(9, 9))
+    marked = model(batch.values, batch.gaps, observed=batch.observed, valid=batch.valid)
+    torch.testing.assert_close(model(batch.values, batch.gaps, observed=batch.observed), marked)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
     batch, order = draw(), torch.tensor([2, 0, 1])

@@ -25,6 +25,8 @@ class Series(NamedTuple):
     """(b, l, d) bool, false in padding."""
     valid: Tensor
     """(b, l) bool."""
+    padded: bool = True
+    """False where every step of the batch is known to be valid."""
 
 
 class Inputs(nn.Module):
@@ -52,7 +54,7 @@ class Inputs(nn.Module):
             channels.append(seen.to(x.dtype))
         if config.time_channel != "none":
             channels.insert(0, self._time(gaps, present).unsqueeze(-1))
-        return Series(torch.cat(channels, dim=-1), values, gaps, seen, present)
+        return Series(torch.cat(channels, dim=-1), values, gaps, seen, present, padded=valid is not None)
 
     def _time(self, gaps: Tensor, valid: Tensor) -> Tensor:
         match self.config.time_channel:

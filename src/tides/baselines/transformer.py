@@ -52,12 +52,12 @@ class EncoderLayer(nn.Module):
         self.feed = nn.Sequential(nn.Linear(h, inner), nn.GELU(), nn.Linear(inner, h))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, valid: Tensor) -> Tensor:
+    def forward(self, x: Tensor, valid: Tensor | None) -> Tensor:
         b, l, h = x.shape
         packed = self.project(self.attention_norm(x)).view(b, l, 3, self.heads, h // self.heads)
         query, key, value = packed.permute(2, 0, 3, 1, 4)  # each (b, heads, l, h / heads)
         # Padding stands at the end, so that a causal model never looks at it.
-        mask = None if self.causal else valid[:, None, None]
+        mask = None if self.causal or valid is None else valid[:, None, None]
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=self.causal)
         x = x + self.dropout(self.merge(mixed.transpose(1, 2).reshape(b, l, h)))
         result: Tensor = x + self.dropout(self.feed(self.feed_norm(x)))
@@ -81,8 +81,10 @@ class Transformer(Classifier):
     def logits(self, series: Series) -> Tensor:
         hidden = self.encoder(series.x)
         hidden = hidden + position_code(self._moments(series), hidden.shape[-1])
+        # Attention without a mask is the faster one.
+        valid = series.valid if series.padded else None
         for layer in self.layers:
-            hidden = layer(hidden, series.valid)
+            hidden = layer(hidden, valid)
         answer: Tensor = self.head(mean_over_time(self.norm(hidden), series.valid))
         return answer
 
