@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tides import functional as tf
 from tides.errors import BackendUnavailable, ConfigError
@@ -116,6 +116,13 @@ def block_operator(
         return None
     operator: Callable[..., tuple[Tensor, SSMState]] = _module(backend).fused_block
     return operator
+
+
+def runs_at_once(x: Tensor) -> bool:
+    """Whether a call computes now, on plain tensors: nothing traces it, transforms it or takes part in dispatch."""
+    if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
 from tides.functional.ssm import SSMState
+from tides.kernels.statistics import RunningNorm
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import FeedForwardGLU
 from tides.nn.norm import MaskedBatchNorm, Statistics, make_norm
@@ -40,6 +41,9 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
+        fused = self._fused(x, gaps, valid) if state is None else None
+        if fused is not None:
+            return fused
         statistics = self.norm.statistics(x, valid)
         if self.recompute and torch.is_grad_enabled():
             result: tuple[Tensor, SSMState] = checkpoint(
@@ -51,26 +55,27 @@ class Block(nn.Module):
     def _transform(
         self, x: Tensor, gaps: Tensor, statistics: Statistics | None, valid: Tensor | None, state: SSMState | None
     ) -> tuple[Tensor, SSMState]:
-        fused = self._fused(x, gaps, statistics, valid) if state is None else None
-        if fused is not None:
-            return fused
         y, last = self.ssm(self.norm.normalise(x, statistics), gaps, valid=valid, state=state)
         return self._finish(x, y), last
 
-    def _fused(
-        self, x: Tensor, gaps: Tensor, statistics: Statistics | None, valid: Tensor | None
-    ) -> tuple[Tensor, SSMState] | None:
-        """The block as one operator, where the backend has one for it."""
+    def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
+        """The block as one operator, where the backend has one for it; it keeps its input alone."""
+        if not isinstance(self.norm, MaskedBatchNorm):
+            return None
         tail = self.glu.weights()
-        if tail is None or not isinstance(self.norm, MaskedBatchNorm) or statistics is None:
+        if tail is None:
             return None
         weights, spec = self.ssm.weights(), self.ssm.spec
         operator = kernels.block_operator(x, weights, spec, tail)
         if operator is None:
             return None
-        affine = torch.stack(self.norm.affine(statistics))
+        norm: RunningNorm | Tensor
+        if kernels.runs_at_once(x) and self.norm.gather is None:
+            norm = self.norm.running(x, valid)
+        else:
+            norm = torch.stack(self.norm.affine(self.norm.statistics(x, valid)))
         dropout = self.dropout.p if self.training else 0.0
-        return operator(x, affine, gaps, weights, spec, tail, valid=valid, dropout=dropout)
+        return operator(x, norm, gaps, weights, spec, tail, valid=valid, dropout=dropout)
 
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""

@@ -1,23 +1,27 @@
 """A whole block as one operator: x goes in, x + GLU(GELU(SSM(norm x))) comes out, and x alone is kept.
 
-Everything has a leading axis of models, so stacked populations are one launch. The backward pass makes decay, drive and
-states again and walks through them in ranges of steps, so its temporaries stay small.
+A call that runs at once is an autograd function whose launches are planned beforehand, the norm's statistics among
+them. Calls that are traced or stacked go through an operator that torch knows; everything there has a leading axis of
+models, so stacked populations are one launch. The backward pass makes decay, drive and states again and walks through
+them in ranges of steps, so its temporaries stay small.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from tides.functional.layout import last_rows, reversed_gaps
+from tides.errors import ShapeError
+from tides.functional.layout import reversed_gaps
 from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.triton.block_gradients import BlockGradients
-from tides.kernels.triton.block_pass import BlockPass
-from tides.kernels.triton.evolve import evolve_backward
-from tides.kernels.triton.packing import pack
+from tides.kernels.statistics import RunningNorm
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
+from tides.kernels.triton.block_plans import BlockInputs, run_backward, run_forward
+from tides.kernels.triton.packing import flatten, layout_of, ordered, unflatten
 from tides.kernels.triton.precision import WIDEST
 
 
@@ -37,7 +41,7 @@ def block_obstacle(weights: SSMWeights, spec: SSMSpec, tail: TailWeights) -> str
 
 def fused_block(
     x: Tensor,
-    affine: Tensor,
+    norm: Tensor | RunningNorm,
     gaps: Tensor,
     weights: SSMWeights,
     spec: SSMSpec,
@@ -46,27 +50,69 @@ def fused_block(
     valid: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, SSMState]:
-    """`functional.selective_block` from nothing: no state goes in."""
-    layout, packed = pack(weights, tail)
+    """`functional.selective_block` from nothing: no state goes in.
+
+    `norm` is scale and shift (2, h), or the running statistics they come from, for calls that run at once.
+    """
+    config = BlockConfig.of(layout_of(weights, tail), spec, dropout)
     if valid is not None:
         gaps = gaps.masked_fill(~valid, 0)
     behind = None
     if spec.bidirectional:
         behind = gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
     seed = torch.rand(1, device=x.device) if dropout > 0 else None
-    flags = [int(flag) for flag in layout]
-    methods = f"{spec.reparam} {spec.discretisation} {spec.hold} {spec.reverse}"
-    numbers = [spec.eps, spec.clip or 0.0, 2.0 if spec.conjugate else 1.0, dropout]
-    mask = None if valid is None else valid[None]
-    later = None if behind is None else behind[None]
-    out, s, decay, drive = block_op(
-        x[None], affine[None], gaps[None], later, mask, packed[None], seed, flags, methods, numbers
-    )
-    frequency = weights.frequency.bias.expand_as(decay[0])
-    pending = (
-        torch.view_as_complex(drive[0]) if spec.hold == "following" else torch.zeros_like(torch.view_as_complex(s[0]))
-    )
-    return out[0], SSMState(torch.view_as_complex(s[0]), torch.complex(decay[0], frequency), pending)
+    parameters = ordered(weights, tail)
+    if isinstance(norm, RunningNorm):
+        arguments = (config, norm, valid, seed, x, gaps, behind, *parameters)
+        out, *last = BlockFunction.apply(*arguments)  # type: ignore[no-untyped-call]
+        return out, SSMState(*last)
+    packed, plain = torch.cat([part.reshape(-1) for part in parameters]), config.to_plain()
+    mask, later = (None if part is None else part[None] for part in (valid, behind))
+    out, *last, _ = block_op(x[None], norm[None], gaps[None], later, mask, packed[None], seed, *plain)
+    return out[0], SSMState(*(part[0] for part in last))
+
+
+class BlockFunction(torch.autograd.Function):
+    """One model on plain tensors, with its norm."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        config: BlockConfig,
+        norm: RunningNorm,
+        valid: Tensor | None,
+        seed: Tensor | None,
+        x: Tensor,
+        gaps: Tensor,
+        behind: Tensor | None,
+        *weights: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        parameters = list(weights)
+        packed = flatten(parameters)
+        if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
+            raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
+        batch, steps, _ = x.shape
+        shape = BlockShape(1, batch, steps, valid is not None, "batch" if norm.training else "running")
+        inputs = BlockInputs(
+            x.contiguous(), gaps.contiguous(), None if behind is None else behind.contiguous(),
+            None if valid is None else valid.contiguous(), seed, packed, None,
+        )  # fmt: skip
+        out, s, lam, pending, kept = run_forward(config, shape, inputs, norm)
+        ctx.save_for_backward(*inputs[:-1], kept)
+        ctx.set_materialize_grads(False)
+        ctx.config, ctx.shape, ctx.parameters = config, shape, parameters
+        return out, s, lam, pending
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
+        x, gaps, behind, valid, seed, packed, kept = ctx.saved_tensors
+        inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
+        gradient = torch.zeros_like(inputs.x) if gradient is None else gradient.contiguous()
+        dx, _, d_gaps, d_behind, d_packed = run_backward(
+            ctx.config, ctx.shape, inputs, kept, gradient, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7])
+        )
+        return None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
 
 
 @torch.library.custom_op("tides::block_triton", mutates_args=())
@@ -81,22 +127,17 @@ def block_op(
     flags: list[int],
     methods: str,
     numbers: list[float],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x (m, b, l, h) → the block's output, and s (m, b, p, 2), decay (m, b, p), drive (m, b, p, 2) of the last step."""
-    run = BlockPass(x, affine, valid, packed, flags, methods, numbers)
-    decay, drive = run.run_enter()
-    states = run.run_scans(decay, drive, gaps, behind)
-    out = run.run_leave(states, seed)
-    mask = None if valid is None else valid.reshape(-1, run.steps)
-    shape = (run.models, run.batch, run.layout.modes)
-    s, held = (torch.view_as_real(last_rows(part, None, mask).contiguous()) for part in (states[0], drive))
-    return out, s.view(*shape, 2), last_rows(decay, None, mask).contiguous().view(shape), held.view(*shape, 2)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """x (m, b, l, h) → the block's output; s, λ, pending drive (m, b, p) of the last step; and what backward keeps."""
+    config = BlockConfig.from_plain(flags, methods, numbers)
+    return run_forward(config, *_call(x, affine, gaps, behind, valid, packed, seed), None)
 
 
 @torch.library.custom_op("tides::block_triton_backward", mutates_args=())
 def block_backward(
     gradient: Tensor,
     d_last: list[Tensor | None],
+    kept: Tensor,
     x: Tensor,
     affine: Tensor,
     gaps: Tensor,
@@ -108,69 +149,56 @@ def block_backward(
     methods: str,
     numbers: list[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, affine, gaps, behind (empty without it) and packed; `d_last` are those of s, decay and drive."""
-    run = BlockPass(x, affine, valid, packed, flags, methods, numbers)
-    gradients = BlockGradients(run)
-    gradient = gradient.contiguous()
-    decay, drive = run.run_enter()
-    states = run.run_scans(decay, drive, gaps, behind)
-    d_u, d_states = gradients.leave(gradient, states, seed)
-    mask = None if valid is None else valid.reshape(-1, run.steps)
-    _add_last(torch.view_as_real(d_states[0]), d_last[0], mask)
-    pieces = []
-    for k, (each, options) in enumerate(run.directions(gaps, behind)):
-        pieces.append(evolve_backward(d_states[k], states[k], decay, *run.clocks(each), drive, None, None, *options))
-    del decay, drive, states, d_states
-    d_decay, d_frequency, d_gaps, d_scale, d_drive, _ = pieces[0]
-    d_behind = gaps.new_empty(run.models, 0)
-    if behind is not None:
-        d_decay, d_frequency, d_scale = d_decay.add_(pieces[1][0]), d_frequency + pieces[1][1], d_scale + pieces[1][3]
-        d_behind, d_drive = pieces[1][2].view_as(gaps), d_drive.add_(pieces[1][4])
-    del pieces
-    _add_last(d_decay, d_last[1], mask)
-    _add_last(torch.view_as_real(d_drive), d_last[2], mask)
-    gradients.clocks(d_frequency, d_scale)
-    dx, d_affine = gradients.enter(gradient, d_decay, d_drive, d_u)
-    return dx, d_affine, d_gaps.reshape(gaps.shape), d_behind, gradients.d_packed
+    """Gradients of x, affine, gaps, behind (empty without it) and packed; `d_last` are those of s, λ and drive."""
+    config = BlockConfig.from_plain(flags, methods, numbers)
+    shape, inputs = _call(x, affine, gaps, behind, valid, packed, seed)
+    dx, d_affine, d_gaps, d_behind, d_packed = run_backward(
+        config, shape, inputs, kept.contiguous(), gradient.contiguous(), d_last, d_gaps_wanted=True
+    )
+    assert d_gaps is not None
+    return dx, d_affine, d_gaps, gaps.new_empty(shape.models, 0) if d_behind is None else d_behind, d_packed
 
 
-def _add_last(buffer: Tensor, addition: Tensor | None, valid: Tensor | None) -> None:
-    """Add to the last valid step of every sequence; `buffer` (n, l, …), addition (m, b, …)."""
-    if addition is None:
-        return
-    addition = addition.reshape(buffer.shape[0], *buffer.shape[2:])
-    if valid is None:
-        buffer[:, -1] += addition
-        return
-    count = valid.sum(-1)
-    addition = addition.masked_fill((count == 0).view(-1, *[1] * (addition.ndim - 1)), 0)
-    index = (count - 1).clamp_min(0).view(-1, *[1] * (buffer.ndim - 1)).expand(-1, 1, *buffer.shape[2:])
-    buffer.scatter_add_(1, index, addition.unsqueeze(1))
+def _call(
+    x: Tensor,
+    affine: Tensor,
+    gaps: Tensor,
+    behind: Tensor | None,
+    valid: Tensor | None,
+    packed: Tensor,
+    seed: Tensor | None,
+) -> tuple[BlockShape, BlockInputs]:
+    tensors = (x, gaps, behind, valid, seed, packed, affine)
+    inputs = BlockInputs(*(None if tensor is None else tensor.contiguous() for tensor in tensors))  # type: ignore[arg-type]
+    models, batch, steps, _ = x.shape
+    return BlockShape(models, batch, steps, valid is not None, "given"), inputs
 
 
 @block_op.register_fake
 def _(x, affine, gaps, behind, valid, packed, seed, flags, methods, numbers):  # type: ignore[no-untyped-def]
-    shape = (*x.shape[:2], flags[1])
-    return torch.empty_like(x), x.new_empty(*shape, 2), x.new_empty(shape), x.new_empty(*shape, 2)
+    layout = BlockConfig.from_plain(flags, methods, numbers).layout
+    last = (x.new_empty(*x.shape[:2], layout.modes, dtype=torch.complex64) for _ in range(3))
+    kept = x.new_empty(x.shape[0], kept_size(layout, *x.shape[:2]))
+    return torch.empty_like(x), *last, kept
 
 
 @block_backward.register_fake
-def _(gradient, d_last, x, affine, gaps, behind, valid, packed, seed, flags, methods, numbers):  # type: ignore[no-untyped-def]
+def _(gradient, d_last, kept, x, affine, gaps, behind, valid, packed, seed, flags, methods, numbers):  # type: ignore[no-untyped-def]
     d_behind = gaps.new_empty(gaps.shape[0], 0) if behind is None else torch.empty_like(behind)
     return torch.empty_like(x), torch.empty_like(affine), torch.empty_like(gaps), d_behind, torch.empty_like(packed)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.flags, ctx.methods, ctx.numbers = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(output[-1], *tensors)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
-    x, affine, gaps, behind, *rest = ctx.saved_tensors
+    kept, x, affine, gaps, behind, *rest = ctx.saved_tensors
     gradient = torch.zeros_like(x) if gradient is None else gradient
     dx, d_affine, d_gaps, d_behind, d_packed = block_backward(
-        gradient, list(d_last), x, affine, gaps, behind, *rest, ctx.flags, ctx.methods, ctx.numbers
+        gradient, list(d_last[:3]), kept, x, affine, gaps, behind, *rest, ctx.flags, ctx.methods, ctx.numbers
     )
     return dx, d_affine, d_gaps, None if behind is None else d_behind, None, d_packed, None, None, None, None
 

@@ -1,20 +1,21 @@
 """The backward half of a block's operator: launches of the gradients' kernels, range by range."""
 
-import torch
-import triton
-from torch import Tensor
-
 from tides.kernels.triton.block_backward_kernels import (
     drive_backward_kernel,
     heads_backward_kernel,
     readout_backward_kernel,
     readout_kernel,
 )
-from tides.kernels.triton.block_pass import BlockPass, both
+from tides.kernels.triton.block_config import padded
+from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
+from tides.kernels.triton.evolve_kernels import adjoint_kernel
+from tides.kernels.triton.last_kernels import add_last_kernel
+from tides.kernels.triton.launch import Buffer
+from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
-from tides.kernels.triton.precision import matrix_precision
+from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 
 # Launch shapes measured on an H200: rows of a tile, programs that keep sums, splits of a range for the mixes' weights
 # and how many z̃_i one of their programs serves, steps of a range.
@@ -27,132 +28,185 @@ _WEIGHT_WARPS = 8
 _SPLITS = 264
 _GROUP = 8
 _RANGE = (1 << 13, 1 << 17)
+# Rows and columns of a tile that is summed up; rows and modes of the clocks'.
+_SUM_TILE = (64, 32)
+_CLOCK_TILE = (1024, 4)
 
 
 class BlockGradients:
-    """Sums per program, and what the mixes' weights need of one range of steps."""
+    """Launches from the gradient of a block's output to those of its inputs; `d_packed` is where the weights' go."""
 
-    def __init__(self, run: BlockPass) -> None:
-        self.run = run
+    def __init__(self, run: BlockPass, gradient: Buffer, dx: Buffer, d_packed: Buffer) -> None:
+        self.run, self.plan, self.layout, self.shape = run, run.plan, run.layout, run.shape
+        # The gradient of u collects where dx goes.
+        self.gradient, self.d_u, self.d_packed = gradient, dx, d_packed
         # About an eighth of the steps: what a range needs is then small beside what the batch keeps.
         least, most = _RANGE
-        eighth = triton.next_power_of_2(triton.cdiv(run.rows * run.models, 8))
-        self.range = min(run.rows, max(_ROWS, min(most, max(least, eighth)) // run.models))
-        self.starts = range(0, run.rows, self.range)
-        self.d_packed = torch.empty_like(run.packed)
+        rows, models = run.shape.rows, run.shape.models
+        eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
+        self.range = min(rows, max(_ROWS, min(most, max(least, eighth)) // models))
+        self.starts = range(0, rows, self.range)
+        self.grid = (-(-self.range // _ROWS), models)
 
-    def _range_buffers(self) -> None:
+    def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
         """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
-        run, layout = self.run, self.run.layout
-        self.left = run.x.new_empty(run.models, self.range, layout.width)
-        self.d_square = torch.empty_like(self.left) if layout.mix_norm else self.left
-        self.codes = run.x.new_empty(run.models, self.range, layout.rank)
+        layout, models = self.layout, self.shape.models
+        left = self.plan.space(models, self.range, layout.width)
+        d_square = self.plan.space(models, self.range, layout.width) if layout.mix_norm else left
+        return left, d_square, self.plan.space(models, self.range, layout.rank)
 
-    def leave(self, gradient: Tensor, states: list[Tensor], seed: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """The skip connection's share of du, and the gradients of the states."""
-        run, layout = self.run, self.run.layout
-        self._range_buffers()
-        self.d_readout_codes = run.x.new_empty(run.models, run.rows, layout.rank)
-        d_u = torch.empty_like(run.x)
-        d_states = [torch.empty_like(state) for state in states]
-        grid = (triton.cdiv(self.range, _ROWS), run.models)
-        tiles, programs = _shares(self.range, _TAIL_ROWS)
-        partial = run.x.new_empty(run.models, programs, layout.at_drive - layout.at_skip)
-        sums = run.x.new_zeros(run.models, layout.at_drive - layout.at_skip)
-        d_inner = run.x.new_empty(2, run.models, self.range, layout.inner)
-        gated = torch.empty_like(d_inner[0])
-        inputs = (run.x, run.affine, run.valid, run.packed)
+    def leave(self, states: list[Buffer]) -> list[Buffer]:
+        """The gradients of the states; the skip connection's share of du is in `d_u`."""
+        run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
+        left, d_square, codes = buffers = self._range_buffers()
+        self.d_readout_codes = plan.space(shape.models, shape.rows, layout.rank)
+        d_states = [plan.space(state.size) for state in states]
+        tiles, programs = shares(self.range, _TAIL_ROWS, _PROGRAMS)
+        width = layout.at_drive - layout.at_skip
+        partial = plan.space(shape.models, programs, width)
+        d_inner = plan.space(2, shape.models, self.range, layout.inner)
+        gated = plan.space(shape.models, self.range, layout.inner)
+        sums = self.d_packed.part(layout.at_skip, width)
         kernel, root, gram = run.readout
+        both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
-        total = None
+        total = self._total(run.readout_width)
         for start in self.starts:
-            part = (run.rows, layout.size, start, self.range)
-            readout_kernel[grid](
-                *inputs, kernel, root, *both(states), self.left, *part, layout.at_readout_code, run.eps, run.factor,
-                **run.readout_flags, BM=_ROWS,
+            part = (shape.rows, layout.size, start, self.range)
+            plan.launch(
+                readout_kernel, self.grid, *run.inputs, kernel, root, *both, left, *part, layout.at_readout_code,
+                config.eps, config.factor, **run.readout_flags, BM=_ROWS,
             )  # fmt: skip
-            tail = (gradient, *inputs, self.left, run.x if seed is None else seed, d_u, d_inner, gated)
-            tail_backward_block_kernel[grid](*tail, *part, layout.at_skip, **tail_flags, BM=_ROWS)
-            tail_sums_kernel[(programs, run.models)](
-                *tail, partial, *part, tiles, partial.shape[-1], layout.at_skip, **tail_flags, BM=_TAIL_ROWS
-            )
-            sums += partial.sum(1)
-            readout_backward_kernel[grid](
-                *inputs, kernel, root, gram, *both(states), *both(d_states), d_u, self.left, self.d_square, self.codes,
-                self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, run.eps, run.factor,
-                **run.readout_flags, BM=_ROWS,
+            tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, d_inner, gated)
+            plan.launch(tail_backward_block_kernel, self.grid, *tail, *part, layout.at_skip, **tail_flags, BM=_ROWS)
+            plan.launch(
+                tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
+                **tail_flags, BM=_TAIL_ROWS,
             )  # fmt: skip
-            total = self._weights(total, start, states, run.readout_width, output=True)
-        self._unpack(total, layout.at_readout, layout.directions)
-        self.d_packed[:, layout.at_skip : layout.at_drive] = sums
-        del self.left, self.d_square, self.codes
-        return d_u, d_states
+            self._sum(partial, sums, programs, width, layout.size, add=start > 0)
+            plan.launch(
+                readout_backward_kernel, self.grid, *run.inputs, kernel, root, gram, *both, *d_both, self.d_u, left,
+                d_square, codes, self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, config.eps,
+                config.factor, **run.readout_flags, BM=_ROWS,
+            )  # fmt: skip
+            self._weights(total, buffers, start, both, run.readout_width, output=True)
+        plan.release(*set(buffers), partial, d_inner, gated)
+        self._unpack(total, layout.at_readout, layout.directions, run.readout_width)
+        return d_states
 
-    def enter(self, gradient: Tensor, d_decay: Tensor, d_drive: Tensor, d_u: Tensor) -> tuple[Tensor, Tensor]:
-        """dx, in the memory of du, and the gradient of the norm's scale and shift (m, 2, h)."""
-        run, layout = self.run, self.run.layout
-        inputs = (run.x, run.affine, run.valid, run.packed)
-        self._range_buffers()
-        d_codes = torch.empty_like(self.d_readout_codes)
-        total = None
+    def scans(
+        self, states: list[Buffer], d_states: list[Buffer], decay: Buffer, drive: Buffer, d_gaps: list[Buffer],
+        d_lam: Buffer | None,
+    ) -> tuple[Buffer, Buffer]:  # fmt: skip
+        """The adjoint of every direction: gradients of decay and drive; those of the clocks go to `d_packed`."""
+        plan, layout, shape = self.plan, self.layout, self.shape
+        d_decay, d_drive = plan.space(decay.size), plan.space(drive.size)
+        clocks = []
+        chunks = 0
+        for k, (scan, inputs) in enumerate(self.run.scans(decay, drive)):
+            chunks = scan.chunks
+            d_frequency, d_scale = (plan.space(scan.rows, chunks, scan.modes) for _ in range(2))
+            outputs = (d_states[k], states[k], d_decay, d_frequency, d_gaps[k], d_scale, d_drive, d_drive)
+            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
+            clocks += [d_frequency, d_scale]
+        rows, modes = _CLOCK_TILE
+        plan.launch(
+            clock_sums_kernel, (-(-layout.modes // modes), shape.models), *clocks[:2], *clocks[-2:],
+            d_decay if d_lam is None else d_lam, self.run.packed, self.d_packed, shape.batch * chunks, shape.batch,
+            layout.size, layout.at_frequency, layout.modes, BR=rows, BP=modes, BOTH=len(clocks) > 2,
+            HAS_LAM=d_lam is not None,
+        )  # fmt: skip
+        plan.release(*clocks)
+        return d_decay, d_drive
+
+    def add_last(self, target: Buffer, change: Buffer | None, width: int, step: int = 1) -> None:
+        """Add to the last valid step of every sequence; `width` numbers of a step, every `step`-th one of `change`."""
+        if change is not None:
+            self.plan.launch(
+                add_last_kernel, (self.shape.sequences,), target, change, self.run.valid, self.shape.steps, step,
+                WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.shape.masked,
+            )  # fmt: skip
+
+    def enter(self, d_decay: Buffer, d_drive: Buffer, d_affine: Buffer) -> None:
+        """dx, and the gradient of the norm's scale and shift (m, 2, h)."""
+        run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
+        buffers = self._range_buffers()
+        d_codes = plan.space(self.d_readout_codes.size)
+        total = self._total(run.ob)
         for start in self.starts:
-            drive_backward_kernel[(triton.cdiv(self.range, _ROWS), run.models)](
-                *inputs, *run.drive, torch.view_as_real(d_drive), d_u, self.left, self.d_square, self.codes,
-                d_codes, run.rows, layout.size, start, self.range, layout.at_drive_code, run.eps,
+            plan.launch(
+                drive_backward_kernel, self.grid, *run.inputs, *run.drive, d_drive, self.d_u, *buffers, d_codes,
+                shape.rows, layout.size, start, self.range, layout.at_drive_code, config.eps,
                 **run.drive_flags, BM=_ROWS,
             )  # fmt: skip
-            total = self._weights(total, start, [d_drive], run.ob, output=False)
-        self._unpack(total, layout.at_drive, 1)
-        tiles, programs = _shares(run.rows, _HEAD_ROWS)
-        partial = run.x.new_empty(run.models, programs, layout.at_skip + 2 * layout.width)
+            self._weights(total, buffers, start, (d_drive, d_drive), run.ob, output=False)
+        self._unpack(total, layout.at_drive, 1, run.ob)
+        tiles, programs = shares(shape.rows, _HEAD_ROWS, _PROGRAMS)
+        width = layout.at_skip + 2 * layout.width
+        partial = plan.space(shape.models, programs, width)
         flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")} | run.rate_flags
-        heads_backward_kernel[(programs, run.models)](
-            gradient, *inputs, d_decay, d_codes, self.d_readout_codes, d_u, d_u, partial, run.rows,
-            layout.size, tiles, partial.shape[-1], layout.at_drive_code, layout.at_readout_code, layout.at_skip,
-            run.eps, run.clip, **flags, BM=_HEAD_ROWS,
+        plan.launch(
+            heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
+            self.d_readout_codes, self.d_u, self.d_u, partial, shape.rows, layout.size, tiles, width,
+            layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
+            **flags, BM=_HEAD_ROWS,
         )  # fmt: skip
-        sums = partial.sum(1)
-        self.d_packed[:, : layout.at_skip] = sums[:, : layout.at_skip]
-        return d_u, sums[:, layout.at_skip :].reshape(run.models, 2, layout.width).clone()
+        self._sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
 
-    def clocks(self, d_frequency: Tensor, d_scale: Tensor) -> None:
-        """Gradients of frequencies and time scales, given those of every sequence (m·b, 1, p)."""
-        run, layout = self.run, self.run.layout
-        for start, change in ((layout.at_frequency, d_frequency), (layout.at_scale, d_scale)):
-            rows = change.reshape(run.models, run.batch, layout.modes)
-            torch.sum(rows, 1, out=self.d_packed[:, start : start + layout.modes])
-
-    def _weights(self, total: Tensor | None, start: int, right: list[Tensor], width: int, *, output: bool) -> Tensor:
-        """The gradients of K and of the Gram form (m, i, HB, width + IB), a range added to the total so far."""
-        run, layout = self.run, self.run.layout
-        per_split = triton.cdiv(triton.cdiv(self.range, _SPLITS), _WEIGHT_ROWS) * _WEIGHT_ROWS
-        group = min(_GROUP, triton.next_power_of_2(layout.rank))
-        splits, groups = triton.cdiv(self.range, per_split), triton.cdiv(layout.rank, group)
-        out = run.x.new_empty(run.models, splits, layout.rank + 1, run.hb, width + run.ib)
-        block_weight_kernel[(groups, splits, run.models)](
-            self.left, *both(right), self.codes, self.d_square, out, run.rows, start, self.range, per_split,
-            H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width, IB=run.ib, BM=_WEIGHT_ROWS,
-            GROUP=group, NORM=layout.mix_norm, BOTH=len(right) == 2, OUTPUT=output,
-            PRECISION=matrix_precision(), num_warps=_WEIGHT_WARPS,
+    def norm(self, d_affine: Buffer) -> None:
+        """What reaches x through the statistics of its batch."""
+        run, rows = self.run, self.shape.rows
+        self.plan.launch(
+            norm_backward_kernel, (-(-rows // _ROWS),), run.x, run.valid, run.affine, run.parts["moments"], d_affine,
+            self.d_u, rows, **run.norm_flags, BM=_ROWS, HAS_VALID=self.shape.masked,
         )  # fmt: skip
-        found = out.sum(1)
-        return found if total is None else total.add_(found)
 
-    def _unpack(self, d_kernel: Tensor | None, base: int, directions: int) -> None:
-        assert d_kernel is not None
-        run, layout = self.run, self.run.layout
+    def _total(self, width: int) -> Buffer:
+        """Room for the gradients of K and of the Gram form (m, i, HB, width + IB)."""
+        run = self.run
+        return self.plan.space(self.shape.models, self.layout.rank + 1, run.hb, width + run.ib)
+
+    def _weights(
+        self, total: Buffer, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer], width: int, *,
+        output: bool,
+    ) -> None:  # fmt: skip
+        """Add a range to the total so far."""
+        run, layout, models = self.run, self.layout, self.shape.models
+        left, d_square, codes = buffers
+        per_split = -(-self.range // (_SPLITS * _WEIGHT_ROWS)) * _WEIGHT_ROWS
+        group = min(_GROUP, 1 << (layout.rank - 1).bit_length())
+        splits, groups = -(-self.range // per_split), -(-layout.rank // group)
+        partial = self.plan.space(splits * total.size)
+        self.plan.launch(
+            block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
+            start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
+            IB=run.ib, BM=_WEIGHT_ROWS, GROUP=group, NORM=layout.mix_norm, BOTH=output and layout.directions == 2,
+            OUTPUT=output, PRECISION=run.precision, num_warps=_WEIGHT_WARPS,
+        )  # fmt: skip
+        self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
+        self.plan.release(partial)
+
+    def _unpack(self, total: Buffer, base: int, directions: int, width: int) -> None:
+        run, plan, layout, models = self.run, self.plan, self.layout, self.shape.models
         modes = layout.modes * directions
-        d_norm = run.x.new_empty(run.models, layout.width, modes)
-        unpack_kernel[(layout.width, run.models)](
-            run.packed, d_kernel, self.d_packed, d_norm, layout.size, base, d_kernel.shape[1], H=layout.width, P=modes,
-            R=layout.rank, HB=run.hb, PB=d_kernel.shape[-1] - run.ib, IB=run.ib, NORM=layout.mix_norm,
+        d_norm = plan.space(models, layout.width, modes)
+        plan.launch(
+            unpack_kernel, (layout.width, models), run.packed, total, self.d_packed, d_norm, layout.size, base,
+            layout.rank + 1, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=width, IB=run.ib,
+            NORM=layout.mix_norm,
         )  # fmt: skip
         if layout.mix_norm:
-            at = layout.at_norm(base, directions)
-            torch.sum(d_norm, 1, out=self.d_packed[:, at : at + modes])
+            at = self.d_packed.part(layout.at_norm(base, directions), modes)
+            self._sum(d_norm, at, layout.width, modes, layout.size)
+        plan.release(total, d_norm)
 
-
-def _shares(rows: int, tile: int) -> tuple[int, int]:
-    """Tiles of one program that keeps sums, and how many such programs serve `rows`."""
-    tiles = triton.cdiv(triton.cdiv(rows, tile), _PROGRAMS)
-    return tiles, triton.cdiv(rows, tile * tiles)
+    def _sum(
+        self, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *, rest: Buffer | None = None,
+        split: int | None = None, add: bool = False,
+    ) -> None:  # fmt: skip
+        """Σ over `rows` of `partial` (m, rows, width); columns from `split` on go to `rest`."""
+        tall, wide = _SUM_TILE
+        self.plan.launch(
+            sum_kernel, (-(-width // wide), self.shape.models), partial, out, rest or out, rows, width,
+            width if split is None else split, stride, BR=tall, BC=wide, ADD=add,
+        )  # fmt: skip

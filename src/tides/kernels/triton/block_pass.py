@@ -1,126 +1,158 @@
-"""The forward half of a block's operator: padded weights, launches, and the scan between them."""
+"""The forward half of a block's operator: its launches and the scan between them."""
 
 from typing import Any
 
-import torch
-import triton
-from torch import Tensor
-
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_sizes, padded
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
-from tides.kernels.triton.evolve import evolve_forward
-from tides.kernels.triton.packing import Layout
+from tides.kernels.triton.evolve import METHODS, ScanPlan
+from tides.kernels.triton.evolve_kernels import forward_kernel
+from tides.kernels.triton.last_kernels import take_last_kernel
+from tides.kernels.triton.launch import ALIGNED, Buffer, LaunchPlan
+from tides.kernels.triton.norm_kernels import affine_kernel, moments_kernel
 from tides.kernels.triton.packing_kernels import pack_kernel
-from tides.kernels.triton.precision import matrix_precision
 
 _REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFTPLUS}
 # Launch shapes measured on an H200.
 _ROWS = 64
 _WARPS = 4
+# Rows of a tile, programs and tiles of programs for the norm's statistics; steps of a tile that are counted.
+_NORM_ROWS = 128
+_NORM_PROGRAMS = 528
+COUNTED = 4096
 
 
-def padded(size: int) -> int:
-    """The side of a tile that holds `size`."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
-def both(states: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Real planes of the forward and the backward direction; twice the same where there is one."""
-    return torch.view_as_real(states[0]), torch.view_as_real(states[-1])
+def shares(rows: int, tile: int, most: int) -> tuple[int, int]:
+    """Tiles of one program that keeps sums, and how many such programs serve `rows`."""
+    tiles = -(-rows // (tile * most))
+    return tiles, -(-rows // (tile * tiles))
 
 
 class BlockPass:
-    """Sizes, flags and padded weights of one call."""
+    """A plan's inputs, and the flags that its kernels share."""
 
-    def __init__(
-        self,
-        x: Tensor,
-        affine: Tensor,
-        valid: Tensor | None,
-        packed: Tensor,
-        flags: list[int],
-        methods: str,
-        numbers: list[float],
-    ) -> None:
-        self.layout = layout = Layout.from_flags(flags)
-        self.models, self.batch, self.steps, _ = x.shape
-        self.rows = self.batch * self.steps
-        self.x, self.affine, self.packed = x.contiguous(), affine.contiguous(), packed.contiguous()
-        self.valid = self.x if valid is None else valid.contiguous().view(torch.uint8)
-        self.eps, self.clip, self.factor, self.drop = numbers
-        self.reparam, self.discretisation, self.hold, self.reverse = methods.split()
-        h, p, f, i = layout.width, layout.modes, layout.inner, layout.rank + 1
-        hb, pb, fb, ib, ob = (padded(size) for size in (h, p, f, i, 2 * p))
+    def __init__(self, plan: LaunchPlan, config: BlockConfig, shape: BlockShape, precision: str) -> None:
+        self.plan, self.config, self.shape, self.precision = plan, config, shape, precision
+        self.layout = layout = config.layout
+        rows, h, p, f = shape.rows, layout.width, layout.modes, layout.inner
+        self.x = plan.tensor(shape.models * rows * h)
+        self.gaps = plan.tensor(shape.models * rows)
+        self.behind = plan.tensor(shape.models * rows)
+        self.valid = plan.tensor(shape.models * rows)
+        self.seed = plan.tensor(shape.models)
+        self.packed = plan.tensor(shape.models * layout.size)
+        self.affine = plan.tensor(shape.models * 2 * h)
+        self.kept = plan.tensor(0)
+        self.hb, self.ib, self.ob = (padded(size) for size in (h, layout.rank + 1, 2 * p))
         self.readout_width = padded(2 * p * layout.directions)
-        shared: dict[str, Any] = {"H": h, "P": p, "R": layout.rank, "HB": hb, "IB": ib, "DOWN": layout.down}
-        shared |= {"NORM": layout.mix_norm, "HAS_VALID": valid is not None, "PRECISION": matrix_precision()}
-        self.drive_flags = shared | {"OB": ob}
-        self.rate_flags = {"PB": pb, "RATE_NORM": layout.rate_norm}
-        self.rate_flags |= {"REPARAM": _REPARAMS[self.reparam], "CLIPPED": self.clip > 0}
+        shared: dict[str, Any] = {"H": h, "P": p, "R": layout.rank, "HB": self.hb, "IB": self.ib, "DOWN": layout.down}
+        shared |= {"NORM": layout.mix_norm, "HAS_VALID": shape.masked, "PRECISION": precision}
+        self.drive_flags = shared | {"OB": self.ob}
+        self.rate_flags = {"PB": padded(p), "RATE_NORM": layout.rate_norm}
+        self.rate_flags |= {"REPARAM": _REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
         self.readout_flags = shared | {"OB": self.readout_width, "BOTH": layout.directions == 2}
-        self.tail_flags = {"F": f, "FB": fb, "DROP": self.drop}
-        self.hb, self.ib, self.ob = hb, ib, ob
-        self.drive = self._tiles(layout.at_drive, 1)
-        self.readout = self._tiles(layout.at_readout, layout.directions)
-        self.grid = (triton.cdiv(self.rows, _ROWS), self.models)
+        self.tail_flags = {"F": f, "FB": padded(f), "DROP": config.dropout}
+        self.norm_flags = {"H": h, "HB": self.hb}
+        self._carve()
+        if shape.norm != "given":
+            self.affine = self.parts["affine"]
+        self.inputs = (self.x, self.affine, self.valid, self.packed)
 
-    def _tiles(self, base: int, directions: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(K, R, G) of one mix."""
-        layout, modes = self.layout, self.layout.modes * directions
-        width = padded(2 * modes)
-        kernel = self.x.new_empty(self.models, layout.rank + 1, self.hb, width)
-        root = self.x.new_empty(self.models, layout.rank + 1, self.ib, self.hb) if layout.mix_norm else kernel
-        gram = torch.empty_like(root) if layout.mix_norm else kernel
-        sizes = {"H": layout.width, "P": modes, "R": layout.rank, "HB": self.hb, "PB": width, "IB": self.ib}
-        pack_kernel[(self.hb, self.models)](
-            self.packed, kernel, root, gram, layout.size, base, **sizes, NORM=layout.mix_norm
+    def _carve(self) -> None:
+        """Where the parts of `kept` lie."""
+        self.parts: dict[str, Buffer] = {}
+        offset = 0
+        for name, size in kept_sizes(self.layout, self.shape.models, self.shape.batch).items():
+            self.parts[name] = self.kept.part(offset, size)
+            offset += -(-size // ALIGNED) * ALIGNED
+        self.drive, self.readout = (
+            tuple(self.parts[f"{mix} {part}" if self.layout.mix_norm else f"{mix} kernel"] for part in _TILES)
+            for mix in ("drive", "readout")
         )
-        return kernel, root, gram
 
-    def clocks(self, gaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies, gaps and time scales as `evolve` takes them: a row for every sequence."""
-        layout = self.layout
-        shape = (self.models, self.batch, layout.modes)
-        frequency, scale = (
-            self.packed[:, start : start + layout.modes].unsqueeze(1).expand(shape).reshape(-1, 1, layout.modes)
-            for start in (layout.at_frequency, layout.at_scale)
-        )
-        return frequency, gaps.reshape(-1, self.steps, 1), scale
-
-    def run_enter(self) -> tuple[Tensor, Tensor]:
-        """Decay rates (m·b, l, p) and drives (m·b, l, p) complex."""
-        layout = self.layout
-        rows = self.models * self.batch
-        decay = self.x.new_empty(rows, self.steps, layout.modes)
-        drive = self.x.new_empty(rows, self.steps, layout.modes, 2)
-        enter_kernel[self.grid](
-            self.x, self.affine, self.valid, self.packed, *self.drive[:2], decay, drive,
-            self.rows, layout.size, layout.at_drive_code, self.eps, self.clip, **self.drive_flags, **self.rate_flags,
-            BM=_ROWS, num_warps=_WARPS,
+    def run_norm(self, running_mean: Buffer, running_var: Buffer, eps: float, momentum: float) -> None:
+        """Scale and shift from the statistics of the batch, which the running ones follow, or from the running ones."""
+        plan, shape = self.plan, self.shape
+        batch = shape.norm == "batch"
+        programs, partial = 0, self.x
+        if batch:
+            tiles, programs = shares(shape.rows, _NORM_ROWS, _NORM_PROGRAMS)
+            partial = plan.space(programs, 3, self.layout.width)
+            plan.launch(
+                moments_kernel, (programs,), self.x, self.valid, partial, shape.rows, tiles,
+                **self.norm_flags, BM=_NORM_ROWS, HAS_VALID=shape.masked,
+            )  # fmt: skip
+        plan.launch(
+            affine_kernel, (1,), partial, running_mean, running_var, self.affine, self.parts["moments"], programs, eps,
+            momentum, **self.norm_flags, BM=64, BATCH=batch,
         )  # fmt: skip
-        return decay, torch.view_as_complex(drive)
+        if batch:
+            plan.release(partial)
 
-    def directions(self, gaps: Tensor, behind: Tensor | None) -> list[tuple[Tensor, tuple[str, str, bool]]]:
-        """Gaps and (discretisation, hold, reverse) of every direction."""
-        found = [(gaps, (self.discretisation, self.hold, False))]
-        if behind is not None:
-            hold = "preceding" if self.reverse == "release" else self.hold
-            found.append((behind, (self.discretisation, hold, True)))
+    def run_pack(self) -> None:
+        """The tiles of both mixes, and the clocks of every sequence."""
+        layout, shape = self.layout, self.shape
+        clocks = (self.parts["frequency"], self.parts["scale"])
+        for tiles, base, directions in ((self.drive, layout.at_drive, 1), (self.readout, layout.at_readout, None)):
+            modes = layout.modes * (directions or layout.directions)
+            self.plan.launch(
+                pack_kernel, (self.hb, shape.models), self.packed, *tiles, *clocks, layout.size, base,
+                layout.at_frequency, shape.batch, H=layout.width, P=modes, R=layout.rank, HB=self.hb,
+                PB=padded(2 * modes), IB=self.ib, NORM=layout.mix_norm, CLOCKS=directions is not None,
+            )  # fmt: skip
+
+    def run_enter(self) -> tuple[Buffer, Buffer]:
+        """Decay rates (m·b, l, p) and the planes of the drives (m·b, l, p, 2)."""
+        layout, config, shape = self.layout, self.config, self.shape
+        decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
+        drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
+        self.plan.launch(
+            enter_kernel, self._grid(), *self.inputs, *self.drive[:2], decay, drive, shape.rows, layout.size,
+            layout.at_drive_code, config.eps, config.clip, **self.drive_flags, **self.rate_flags, BM=_ROWS,
+            num_warps=_WARPS,
+        )  # fmt: skip
+        return decay, drive
+
+    def scans(self, decay: Buffer, drive: Buffer) -> list[tuple[ScanPlan, tuple[Buffer, ...]]]:
+        """The scan of every direction with its inputs."""
+        config, shape = self.config, self.shape
+        found: list[tuple[ScanPlan, tuple[Buffer, ...]]] = []
+        for reverse in (False, True)[: self.layout.directions]:
+            hold = "preceding" if reverse and config.reverse == "release" else config.hold
+            method = METHODS[config.discretisation]
+            sizes = (shape.sequences, shape.steps, self.layout.modes)
+            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=shape.steps != 1)
+            clocks = (self.parts["frequency"], self.behind if reverse else self.gaps, self.parts["scale"])
+            # No beginnings inside, no states before: those pointers are ignored.
+            found.append((scan, (decay, *clocks, drive, drive, drive, drive)))
         return found
 
-    def run_scans(self, decay: Tensor, drive: Tensor, gaps: Tensor, behind: Tensor | None) -> list[Tensor]:
-        """States of every direction."""
-        return [
-            evolve_forward(decay, *self.clocks(each), drive, None, None, *options)
-            for each, options in self.directions(gaps, behind)
-        ]
+    def run_scans(self, decay: Buffer, drive: Buffer) -> list[Buffer]:
+        """The planes of every direction's states (m·b, l, p, 2)."""
+        states = []
+        for scan, inputs in self.scans(decay, drive):
+            states.append(self.plan.space(scan.rows, scan.steps, scan.modes, 2))
+            scan.run(self.plan, forward_kernel, inputs, (states[-1],))
+        return states
 
-    def run_leave(self, states: list[Tensor], seed: Tensor | None) -> Tensor:
-        layout = self.layout
-        out = torch.empty_like(self.x)
-        leave_kernel[self.grid](
-            self.x, self.affine, self.valid, self.packed, *self.readout[:2], *both(states),
-            self.x if seed is None else seed, out, self.rows, layout.size, layout.at_readout_code, layout.at_skip,
-            self.eps, self.factor,
+    def run_leave(self, states: list[Buffer], out: Buffer) -> None:
+        layout, config = self.layout, self.config
+        self.plan.launch(
+            leave_kernel, self._grid(), *self.inputs, *self.readout[:2], states[0], states[-1], self.seed, out,
+            self.shape.rows, layout.size, layout.at_readout_code, layout.at_skip, config.eps, config.factor,
             **self.readout_flags, **self.tail_flags, BM=_ROWS, num_warps=_WARPS,
         )  # fmt: skip
-        return out
+
+    def run_last(self, states: list[Buffer], decay: Buffer, drive: Buffer, last: tuple[Buffer, ...]) -> None:
+        """State, eigenvalues and pending drive of every sequence's last valid step."""
+        shape, modes = self.shape, self.layout.modes
+        self.plan.launch(
+            take_last_kernel, (shape.sequences,), states[0], decay, drive, self.parts["frequency"], self.valid, *last,
+            shape.steps, P=modes, PB=padded(modes), BL=COUNTED, HAS_VALID=shape.masked,
+            FOLLOWING=self.config.hold == "following",
+        )  # fmt: skip
+
+    def _grid(self) -> tuple[int, int]:
+        return -(-self.shape.rows // _ROWS), self.shape.models
+
+
+_TILES = ("kernel", "root", "gram")

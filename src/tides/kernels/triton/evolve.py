@@ -1,9 +1,9 @@
 """`evolve` and `scan` on the GPU: launches of the three-phase kernels, registered as torch operators."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
-import triton
 from torch import Tensor
 
 from tides.kernels.batching import merge_leading_axis
@@ -18,65 +18,115 @@ from tides.kernels.triton.evolve_kernels import (
     forward_kernel,
 )
 
-_METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
+METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
 _TILE = 1024
 _CARRY_CHUNKS = 256
 _CARRY_MODES = 4
 
 
-class _Plan:
-    """Sizes, flags and buffers shared by the forward and the backward launches of one call."""
+class Stage(Protocol):
+    """Where launches go: `Immediate`, or a `LaunchPlan` that runs them later; buffers are its pointers."""
+
+    def space(self, *shape: int) -> Any: ...
+    def release(self, *buffers: Any) -> None: ...
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **flags: Any) -> None: ...
+
+
+class Immediate:
+    """Launches at once; buffers are tensors."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def space(self, *shape: int) -> Tensor:
+        return torch.empty(shape, device=self.device)
+
+    def release(self, *buffers: Tensor) -> None:
+        """Tensors end with their last name."""
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **flags: Any) -> None:
+        kernel[grid](*arguments, **flags)
+
+
+class ScanPlan:
+    """Sizes and flags shared by the forward and the backward launches of one scan."""
 
     def __init__(
         self,
-        decay: Tensor,
-        frequency: Tensor,
-        gaps: Tensor,
-        drive: Tensor,
-        s0: Tensor | None,
-        cu_seqlens: Tensor | None,
+        shape: Sequence[int],
         method: int,
         hold: str,
         reverse: bool,
+        *,
+        static_decay: bool = False,
+        static_frequency: bool = False,
+        mode_gaps: bool = False,
+        packed: bool = False,
+        has_s0: bool = False,
     ) -> None:
-        self.rows, self.steps, self.modes = drive.shape
-        self.block = min(triton.next_power_of_2(self.modes), 128)
+        self.rows, self.steps, self.modes = rows, steps, modes = shape
+        self.block = min(1 << (modes - 1).bit_length(), 128)
         self.tile = max(16, _TILE // self.block)
-        self.chunks = triton.cdiv(self.steps, self.tile)
-        self.mode_blocks = triton.cdiv(self.modes, self.block)
-        self.grid = (self.rows * self.chunks, self.mode_blocks)
-        self.device = drive.device
-        self.begin, self.owner = _boundaries(cu_seqlens, self.steps, reverse, drive.device)
+        self.chunks = -(-steps // self.tile)
+        self.mode_blocks = -(-modes // self.block)
+        self.grid = (rows * self.chunks, self.mode_blocks)
         self.flags: dict[str, Any] = {
-            "STATIC_DECAY": method != GIVEN and decay.shape[1] == 1 and self.steps != 1,
-            "STATIC_FREQUENCY": method != GIVEN and frequency.shape[1] == 1 and self.steps != 1,
-            "MODE_GAPS": method != GIVEN and gaps.shape[2] != 1,
+            "STATIC_DECAY": static_decay,
+            "STATIC_FREQUENCY": static_frequency,
+            "MODE_GAPS": mode_gaps,
             "METHOD": method,
             "FOLLOWING": hold == "following",
             "REVERSE": reverse,
-            "PACKED": cu_seqlens is not None,
-            "HAS_S0": s0 is not None,
+            "PACKED": packed,
+            "HAS_S0": has_s0,
             "T": self.tile,
             "BP": self.block,
         }
 
-    def run(self, kernel: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    def run(self, stage: Stage, kernel: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: bool) -> None:
         """Summaries and carries where there is more than one chunk, then the results."""
         sizes = (self.steps, self.modes, self.chunks)
-        carry = summary = outputs[0]
-        if self.chunks > 1:
-            summary = torch.empty(self.rows, self.chunks, self.modes, 4, device=self.device)
-            carry = torch.empty(self.rows, self.chunks, self.modes, 2, device=self.device)
-            kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=True, HAS_CARRY=False)
-            n = min(_CARRY_CHUNKS, triton.next_power_of_2(self.chunks))
-            # Few sequences, few programs: a handful of modes each.
-            narrow = min(self.block, _CARRY_MODES)
-            carry_kernel[(self.rows, triton.cdiv(self.modes, narrow))](
-                summary, carry, self.modes, self.chunks, N=n, BP=narrow
-            )
-        has_carry = self.chunks > 1
-        kernel[self.grid](*inputs, carry, summary, *outputs, *sizes, **self.flags, SUMMARISE=False, HAS_CARRY=has_carry)
+        flags = self.flags | more
+        if self.chunks == 1:
+            arguments = (*inputs, outputs[0], outputs[0], *outputs, *sizes)
+            stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=False)
+            return
+        summary = stage.space(self.rows, self.chunks, self.modes, 4)
+        carry = stage.space(self.rows, self.chunks, self.modes, 2)
+        arguments = (*inputs, carry, summary, *outputs, *sizes)
+        stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=True, HAS_CARRY=False)
+        n = min(_CARRY_CHUNKS, 1 << (self.chunks - 1).bit_length())
+        # Few sequences, few programs: a handful of modes each.
+        narrow = min(self.block, _CARRY_MODES)
+        grid = (self.rows, -(-self.modes // narrow))
+        stage.launch(carry_kernel, grid, summary, carry, self.modes, self.chunks, N=n, BP=narrow)
+        stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=True)
+        stage.release(summary, carry)
+
+
+def _plan(
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    discretisation: str,
+    hold: str,
+    reverse: bool,
+) -> ScanPlan:
+    return ScanPlan(
+        drive.shape,
+        METHODS[discretisation],
+        hold,
+        reverse,
+        static_decay=decay.shape[1] == 1 and drive.shape[1] != 1,
+        static_frequency=frequency.shape[1] == 1 and drive.shape[1] != 1,
+        mode_gaps=gaps.shape[2] != 1,
+        packed=cu_seqlens is not None,
+        has_s0=s0 is not None,
+    )
 
 
 def _boundaries(
@@ -97,12 +147,19 @@ def _planes(x: Tensor) -> Tensor:
 
 
 def _inputs(
-    plan: _Plan, decay: Tensor, frequency: Tensor, gaps: Tensor, scale: Tensor, drive: Tensor, s0: Tensor | None
+    decay: Tensor,
+    frequency: Tensor,
+    gaps: Tensor,
+    scale: Tensor,
+    drive: Tensor,
+    s0: Tensor | None,
+    cu_seqlens: Tensor | None,
+    reverse: bool,
 ) -> tuple[Tensor, ...]:
     planes = _planes(drive)
+    begin, owner = _boundaries(cu_seqlens, drive.shape[1], reverse, drive.device)
     # Pointers that a kernel's flags make it ignore still have to point somewhere.
-    begin = planes if plan.begin is None else plan.begin
-    owner = planes if plan.owner is None else plan.owner
+    begin, owner = (planes if bounds is None else bounds for bounds in (begin, owner))
     start = planes if s0 is None else _planes(s0)
     reals = (decay.contiguous(), frequency.contiguous(), gaps.contiguous(), scale.contiguous())
     return (*reals, planes, begin, start, owner)
@@ -120,9 +177,10 @@ def evolve_forward(
     hold: str,
     reverse: bool,
 ) -> Tensor:
-    plan = _Plan(decay, frequency, gaps, drive, s0, cu_seqlens, _METHODS[discretisation], hold, reverse)
+    plan = _plan(decay, frequency, gaps, drive, s0, cu_seqlens, discretisation, hold, reverse)
     out = torch.empty(*drive.shape, 2, device=drive.device)
-    plan.run(forward_kernel, _inputs(plan, decay, frequency, gaps, scale, drive, s0), (out,))
+    inputs = _inputs(decay, frequency, gaps, scale, drive, s0, cu_seqlens, reverse)
+    plan.run(Immediate(drive.device), forward_kernel, inputs, (out,))
     return torch.view_as_complex(out)
 
 
@@ -141,7 +199,7 @@ def evolve_backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of decay, frequency, gaps, scale, drive and s0."""
-    plan = _Plan(decay, frequency, gaps, drive, s0, cu_seqlens, _METHODS[discretisation], hold, reverse)
+    plan = _plan(decay, frequency, gaps, drive, s0, cu_seqlens, discretisation, hold, reverse)
     device, flags = drive.device, plan.flags
     per_chunk = (plan.rows, plan.chunks, plan.modes)
     d_decay = torch.empty(per_chunk if flags["STATIC_DECAY"] else decay.shape, device=device)
@@ -151,9 +209,9 @@ def evolve_backward(
     d_scale = torch.empty(per_chunk, device=device)
     d_drive = torch.empty(*drive.shape, 2, device=device)
     d_s0 = torch.zeros(*(drive.shape[0], 0) if s0 is None else s0.shape, 2, device=device)
-    inputs = _inputs(plan, decay, frequency, gaps, scale, drive, s0)
+    inputs = _inputs(decay, frequency, gaps, scale, drive, s0, cu_seqlens, reverse)
     outputs = (_planes(gradient), _planes(s), d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0)
-    plan.run(adjoint_kernel, inputs, outputs)
+    plan.run(Immediate(device), adjoint_kernel, inputs, outputs, ADD=False)
     return (
         d_decay.sum(1, keepdim=True) if flags["STATIC_DECAY"] else d_decay,
         d_frequency.sum(1, keepdim=True) if flags["STATIC_FREQUENCY"] else d_frequency,
@@ -171,10 +229,10 @@ evolve = evolve_operator("triton", evolve_forward, evolve_backward)
 def scan(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
     """s_k = a_k s_{k−1} + b_k from zero, real or complex, (b, l, p)."""
     wide_a, wide_b = a.to(torch.complex64), b.to(torch.complex64)
-    plan = _Plan(wide_a, wide_a, wide_a, wide_b, None, None, GIVEN, "preceding", reverse)
+    plan = ScanPlan(b.shape, GIVEN, "preceding", reverse)
     out = torch.empty(*b.shape, 2, device=b.device)
     planes = _planes(wide_b)
-    plan.run(forward_kernel, (_planes(wide_a), *[planes] * 7), (out,))
+    plan.run(Immediate(b.device), forward_kernel, (_planes(wide_a), *[planes] * 7), (out,))
     s = torch.view_as_complex(out)
     return s if b.is_complex() else s.real.contiguous()
 
@@ -183,11 +241,11 @@ def scan(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
 def scan_backward(gradient: Tensor, s: Tensor, a: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
     """Gradients of a and b."""
     wide_a, wide_s, wide_g = (x.to(torch.complex64) for x in (a, s, gradient))
-    plan = _Plan(wide_a, wide_a, wide_a, wide_s, None, None, GIVEN, "preceding", reverse)
+    plan = ScanPlan(s.shape, GIVEN, "preceding", reverse)
     planes = _planes(wide_s)
     da, db = torch.empty_like(planes), torch.empty_like(planes)
     outputs = (_planes(wide_g), planes, da, da, da, da, db, db)
-    plan.run(adjoint_kernel, (_planes(wide_a), *[planes] * 7), outputs)
+    plan.run(Immediate(s.device), adjoint_kernel, (_planes(wide_a), *[planes] * 7), outputs, ADD=False)
     complex_da, complex_db = torch.view_as_complex(da), torch.view_as_complex(db)
     return (
         complex_da if a.is_complex() else complex_da.real.contiguous(),

@@ -192,7 +192,7 @@ def adjoint_kernel(
     d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,
     L, P, chunks, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
     METHOD: tl.constexpr, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
-    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, T: tl.constexpr, BP: tl.constexpr,
+    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, ADD: tl.constexpr, T: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """μ_k = g_k + conj(a_{k+1}) μ_{k+1} over one chunk, in the opposite direction, and every gradient from μ."""
     row = (tl.program_id(0) // chunks).to(tl.int64)
@@ -231,7 +231,7 @@ def adjoint_kernel(
             decay, frequency, gaps, scale, drive, begin, s0, owner, s, mr, mi,
             d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,
             row, index, mode, inside, chunk, chunks, L, P,
-            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0, T, BP,
+            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0, ADD, T, BP,
         )  # fmt: skip
 
 
@@ -241,10 +241,13 @@ def gradients(
     d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,
     row, index, mode, inside, chunk, chunks, L, P,
     STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
-    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
+    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr, ADD: tl.constexpr,
     T: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of everything that made the interval which ends at `index` (formulas: chunked/evolve.py)."""
+    """Gradients of everything that made the interval which ends at `index` (formulas: chunked/evolve.py).
+
+    With `ADD` those of decay and drive are added to what is there: every place is governing once.
+    """
     here = (row * L + index) * P + mode
     if PACKED:
         first = tl.load(begin + index, (index >= 0) & (index < L), 0) != 0
@@ -324,6 +327,10 @@ def gradients(
         dl_r, dl_i = multiply(by_lam_r, -by_lam_i, mr, mi)
         dd = by_delta_r * mr + by_delta_i * mi
         dv_r, dv_i = multiply(gr, -gi, mr, mi)
+        if ADD:
+            dl_r += tl.load(d_decay + there, inside, 0.0)
+            dv_r += tl.load(d_drive + 2 * there, inside, 0.0)
+            dv_i += tl.load(d_drive + 2 * there + 1, inside, 0.0)
         tl.store(d_drive + 2 * there, dv_r, inside)
         tl.store(d_drive + 2 * there + 1, dv_i, inside)
         flat = tl.program_id(1) * BP + tl.arange(0, BP)

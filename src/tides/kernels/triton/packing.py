@@ -63,12 +63,12 @@ class Layout(NamedTuple):
         return self.at_readout + self.mix_size(self.directions)
 
     @property
-    def at_scale(self) -> int:
+    def at_step(self) -> int:
         return self.at_frequency + self.modes
 
     @property
     def size(self) -> int:
-        return self.at_scale + self.modes
+        return self.at_step + self.modes
 
     def mix_size(self, directions: int) -> int:
         modes = self.modes * directions
@@ -79,14 +79,13 @@ class Layout(NamedTuple):
         return base + 2 * self.modes * directions * self.width * (self.rank + 1)
 
 
-def pack(weights: SSMWeights, tail: TailWeights) -> tuple[Layout, Tensor]:
-    """The layout, and the vector in its order; the time scale exp(log_step) stands at its end."""
+def layout_of(weights: SSMWeights, tail: TailWeights) -> Layout:
+    """Sizes of a block whose mixes are of low rank."""
     drive, readout = weights.drive, weights.readout
     assert isinstance(drive, LowRankMix)
     assert isinstance(readout, LowRankMix)
-    assert isinstance(weights.step, Tensor)
     p, h, _, r = drive.up.shape
-    layout = Layout(
+    return Layout(
         width=h,
         modes=p,
         inner=tail.value.shape[0],
@@ -96,9 +95,28 @@ def pack(weights: SSMWeights, tail: TailWeights) -> tuple[Layout, Tensor]:
         rate_norm=weights.decay.norm is not None,
         mix_norm=drive.norm is not None,
     )
-    mixes = (part for mix in (drive, readout) for part in (mix.base, mix.up, mix.norm))
-    codes = (part for mix in (drive, readout) for part in (mix.down, mix.down_bias))
-    decay = weights.decay
-    clocks = (weights.frequency.bias, torch.exp(weights.step))
+
+
+def ordered(weights: SSMWeights, tail: TailWeights) -> list[Tensor]:
+    """A block's weights in the order of their layout."""
+    drive, readout, decay = weights.drive, weights.readout, weights.decay
+    assert isinstance(drive, LowRankMix)
+    assert isinstance(readout, LowRankMix)
+    assert isinstance(weights.step, Tensor)
+    codes = (drive.down, drive.down_bias, readout.down, readout.down_bias)
+    mixes = (drive.base, drive.up, drive.norm, readout.base, readout.up, readout.norm)
+    clocks = (weights.frequency.bias, weights.step)
     parts = (decay.weight, decay.bias, decay.norm, *codes, weights.skip, *tail, *mixes, *clocks)
-    return layout, torch.cat([part.reshape(-1) for part in parts if part is not None])
+    return [part for part in parts if part is not None]
+
+
+def flatten(tensors: list[Tensor]) -> Tensor:
+    """All of them end to end, in one call that loops in C++."""
+    flat: Tensor = torch._C._nn.flatten_dense_tensors(tensors)
+    return flat
+
+
+def unflatten(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Views of `flat` with the shapes of `like`."""
+    views: list[Tensor] = torch._C._nn.unflatten_dense_tensors(flat, like)
+    return views

@@ -19,10 +19,13 @@ def load_factors(
 
 @triton.jit
 def pack_kernel(
-    packed, kernel, root, gram_out, W, at_base, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr,
-    PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr,
+    packed, kernel, root, gram_out, frequency, scale, W, at_base, at_frequency, batch, H: tl.constexpr, P: tl.constexpr,
+    R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr, CLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Column h: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels)."""
+    """Column h: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
+
+    With `CLOCKS` also a row of frequencies and of time scales exp(log step) for every sequence, as `evolve` wants them.
+    """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
     packed += model * W
@@ -31,6 +34,13 @@ def pack_kernel(
     gram_out += model * (R + 1) * HB * IB
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
+    if CLOCKS:
+        turn = tl.load(packed + at_frequency + o, o < P, 0.0)
+        pace = tl.exp(tl.load(packed + at_frequency + P + o, o < P, 0.0))
+        for sequence in range(h, batch, HB):
+            at = (model * batch + sequence) * P + o
+            tl.store(frequency + at, turn, o < P)
+            tl.store(scale + at, pace, o < P)
     tile = load_factors(packed, at_base, h, H, P, R, PB, IB)
     weighted = tile
     if NORM:

@@ -1,0 +1,61 @@
+"""Sums over programs, in a fixed order."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sum_kernel(partial, out, rest, rows, width, split, stride, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr):
+    """out[model, c] = Σ_r partial[model, r, c], added to what is there with `ADD`.
+
+    Models lie `stride` apart in `out`; columns from `split` on go to `rest` (model, width − split).
+    """
+    model = tl.program_id(1).to(tl.int64)
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    total = tl.zeros((BC,), tl.float32)
+    for start in range(0, rows, BR):
+        row = start + tl.arange(0, BR)
+        at = (model * rows + row)[:, None] * width + c[None, :]
+        total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (c < width)[None, :], 0.0), axis=0)
+    out += model * stride + c
+    if ADD:
+        total += tl.load(out, c < split, 0.0)
+    tl.store(out, total, c < split)
+    tl.store(rest + model * (width - split) + c - split, total, (c >= split) & (c < width))
+
+
+@triton.jit
+def sum_rows(partial, model, rows, mode, P, BR: tl.constexpr, BP: tl.constexpr):
+    """Σ_r partial[model, r, mode] (BP)."""
+    total = tl.zeros((BP,), tl.float32)
+    for start in range(0, rows, BR):
+        row = start + tl.arange(0, BR)
+        at = (model * rows + row)[:, None] * P + mode[None, :]
+        total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (mode < P)[None, :], 0.0), axis=0)
+    return total
+
+
+@triton.jit
+def clock_sums_kernel(
+    d_frequency, d_scale, d_frequency_behind, d_scale_behind, d_lam, packed, d_packed, rows, batch, W, at_frequency, P,
+    BR: tl.constexpr, BP: tl.constexpr, BOTH: tl.constexpr, HAS_LAM: tl.constexpr,
+):  # fmt: skip
+    """Gradients of frequencies and log time scales from those of every chunk (model, row, p), all directions.
+
+    `d_lam` (model, batch, p, 2) is the gradient of the last eigenvalues, whose imaginary part is the frequency.
+    """
+    model = tl.program_id(1).to(tl.int64)
+    mode = tl.program_id(0) * BP + tl.arange(0, BP)
+    frequency = sum_rows(d_frequency, model, rows, mode, P, BR, BP)
+    scale = sum_rows(d_scale, model, rows, mode, P, BR, BP)
+    if BOTH:
+        frequency += sum_rows(d_frequency_behind, model, rows, mode, P, BR, BP)
+        scale += sum_rows(d_scale_behind, model, rows, mode, P, BR, BP)
+    if HAS_LAM:
+        for sequence in range(batch):
+            at = ((model * batch + sequence) * P + mode) * 2 + 1
+            frequency += tl.load(d_lam + at, mode < P, 0.0)
+    at = model * W + at_frequency + mode
+    tl.store(d_packed + at, frequency, mode < P)
+    step = tl.exp(tl.load(packed + at + P, mode < P, 0.0))
+    tl.store(d_packed + at + P, scale * step, mode < P)
