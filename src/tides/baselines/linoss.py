@@ -54,7 +54,7 @@ class LinOSSMixer(Mixer):
     def __init__(self, config: LinOSSConfig) -> None:
         super().__init__()
         h, m = config.hidden_size, config.state_size
-        self.scheme, self.unit_steps = config.scheme, config.steps == "unit"
+        self.scheme = config.scheme
         self.raw_step = nn.Parameter(torch.rand(m))
         self.stiffness = nn.Parameter(torch.rand(m))
         self.drive = nn.Parameter((2 * torch.rand(m, h, 2) - 1) / math.sqrt(h))
@@ -77,13 +77,13 @@ class LinOSSMixer(Mixer):
     def forward(self, u: Tensor, steps: Tensor) -> Tensor:
         complex_u = torch.complex(u, torch.zeros_like(u))
         drive, readout = torch.view_as_complex(self.drive), torch.view_as_complex(self.readout)
-        if self.unit_steps:
+        matrix, first, second = self.transition(steps.unsqueeze(-1) * torch.sigmoid(self.raw_step))
+        if steps.numel() == 1:
             # One matrix for all steps: a convolution, which needs few launches however long the series is.
-            matrix, first, second = self.transition(torch.sigmoid(self.raw_step))
-            response = impulse_response(matrix, Pair(first, second), u.shape[1]).second  # (m, l)
+            one = Matrix(*(x.view(-1) for x in matrix))
+            response = impulse_response(one, Pair(first.view(-1), second.view(-1)), u.shape[1]).second  # (m, l)
             y = convolve(response, drive @ complex_u.mT)  # (b, m, l)
             return (readout @ y).real.mT + self.skip * u
-        matrix, first, second = self.transition(steps.unsqueeze(-1) * torch.sigmoid(self.raw_step))  # (b, l, m)
         driven = complex_u @ drive.T
         y = pair_scan(matrix, Pair(first * driven, second * driven)).second
         return (y @ readout.T).real + self.skip * u

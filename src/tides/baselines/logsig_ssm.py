@@ -111,7 +111,7 @@ class LogSigSSM(Classifier):
         begins = torch.arange(count, device=tokens.device) * stride
         valid = begins < series.valid.sum(-1, keepdim=True)
         gaps = F.pad(series.gaps, (0, count * stride - series.gaps.shape[1])).view(-1, count, stride).sum(-1)
-        steps = torch.ones_like(gaps[:1]) if self.settings.steps == "unit" else gaps
+        steps = torch.ones_like(gaps[:1, :1]) if self.settings.steps == "unit" else gaps
         hidden = self.encoder(self.standardise.normalise(tokens, self.standardise.statistics(tokens, valid)))
         for block in self.blocks:
             hidden = block(hidden, steps)

@@ -50,7 +50,7 @@ class LRUMixer(Mixer):
 
     def forward(self, u: Tensor, steps: Tensor) -> Tensor:
         rate = torch.complex(-self.log_decay.exp(), self.log_angle.exp())
-        lam_bar = torch.exp(steps.unsqueeze(-1) * rate)  # (b or 1, l, p)
+        lam_bar = torch.exp(steps.unsqueeze(-1) * rate)  # (b, l, p) or (1, 1, p)
         drive = u.to(lam_bar.dtype) @ torch.view_as_complex(self.drive).T * self.log_gain.exp()
         s, _ = kernels.linear_scan(lam_bar.expand_as(drive), drive)
         return (s @ torch.view_as_complex(self.readout).T).real + self.skip * u

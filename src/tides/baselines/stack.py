@@ -26,7 +26,7 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, u: Tensor, steps: Tensor) -> Tensor:
-        """y (b, l, h) from inputs u (b, l, h) and the length of every step (b, l), or (1, l) if all series share it."""
+        """y (b, l, h) from inputs u (b, l, h) and the length of every step (b, l), or (1, 1) where all are equal."""
 
 
 class MixerBlock(nn.Module):
@@ -64,8 +64,8 @@ class StackClassifier(Classifier):
         self.head = nn.Linear(config.hidden_size, config.classes)
 
     def logits(self, series: Series) -> Tensor:
-        # Unit steps are the same for all series, which the mixers make use of.
-        steps = torch.ones_like(series.gaps[:1]) if self.steps == "unit" else series.gaps
+        # Where all steps are equal mixers have less to do.
+        steps = torch.ones_like(series.gaps[:1, :1]) if self.steps == "unit" else series.gaps
         hidden = self.encoder(series.x)
         for block in self.blocks:
             hidden = block(hidden, steps, series.valid)

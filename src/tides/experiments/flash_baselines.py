@@ -71,7 +71,7 @@ class FlashBaseline(nn.Module):
     def _glow(self, core: nn.Module, x: Tensor, gaps: Tensor) -> Tensor:
         assert isinstance(core, nn.ModuleDict)
         if not self.mix.physical:
-            x, gaps = torch.cat([x, gaps.unsqueeze(-1)], -1), torch.ones_like(gaps[:1])
+            x, gaps = torch.cat([x, gaps.unsqueeze(-1)], -1), torch.ones_like(gaps[:1, :1])
         result: Tensor = core["readout"](core["mixer"](core["encoder"](x), gaps))
         return result
 
