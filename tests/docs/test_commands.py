@@ -16,7 +16,7 @@ from tides.experiments import EXPERIMENTS, config
 from tides.reports import REPORTS
 
 _SHELL = ("console", "bash", "")
-_PROGRAMS = ("tides", "make", "pip", "python", ".venv/bin/")
+_PROGRAMS = ("tides", "make", "pip", "python", "torchrun", ".venv/bin/")
 
 
 def commands() -> list[tuple[str, list[str]]]:
@@ -67,6 +67,16 @@ def test_tides_commands_parse(where: str, words: list[str]) -> None:
     if words[1] == "run":
         variant = chosen["variant"] or config.default_variant(chosen["experiment"])
         config.load(chosen["experiment"], variant, quick=chosen["quick"], settings=list(chosen["settings"] or []))
+
+
+@pytest.mark.parametrize(("where", "words"), [c for c in COMMANDS if c[1][0] == "torchrun"], ids=lambda x: str(x))
+def test_torchrun_commands_parse(where: str, words: list[str]) -> None:
+    from torch.distributed.run import get_args_parser
+
+    found = get_args_parser().parse_args(words[1:])
+    assert found.module == (found.training_script == "tides"), where
+    if found.module:
+        parse(get_command(app), found.training_script_args, "tides")
 
 
 @pytest.mark.parametrize(("where", "words"), [c for c in COMMANDS if c[1][0] == "make"], ids=lambda x: str(x))

@@ -1,0 +1,55 @@
+"""Both commands of the page in two processes under torchrun: the script's line once, and one model from a table."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.tables import ward
+from tests.docs.blocks import ROOT, assert_same_output, blocks
+
+pytest.importorskip("accelerate", reason="needs Accelerate: pip install 'tides-ssm[distributed]'")
+
+PAGE = blocks(ROOT / "docs" / "guide" / "several-processes.md")
+
+
+def torchrun(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = command.removeprefix("$ torchrun ").split()
+    program = [sys.executable, "-m", "torch.distributed.run", *words]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        program, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=400, check=False
+    )
+
+
+def shown(text: str) -> str:
+    return next(block.text for block in PAGE if block.language == "console" and text in block.text)
+
+
+@pytest.mark.slow
+def test_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(next(block.text for block in PAGE if block.language == "python"))
+    done = torchrun(shown("2 train.py"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    output = next(block for block in PAGE if block.order == "output")
+    assert_same_output(done.stdout, output.text, output.note, "docs/guide/several-processes.md")
+    assert (tmp_path / "runs" / "regimes" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_table_and_a_table_that_is_wrong(tmp_path: Path) -> None:
+    table = ward(tmp_path, 40)
+    pd.read_csv(table).drop(columns="sex").to_csv(table, index=False)
+    command = shown("tides train") + " --set epochs=2 --set hidden_size=8 --set depth=1"
+    done = torchrun(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("TIDESClassifier") == 1
+    assert len(json.loads((tmp_path / "runs" / "ward" / "record.json").read_text())["history"]) == 2
+    wrong = torchrun(command.replace("--label died", "--label lived"), tmp_path)
+    assert wrong.returncode != 0
+    assert "tides: " in wrong.stderr
+    assert "lived" in wrong.stderr
