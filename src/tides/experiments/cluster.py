@@ -11,10 +11,11 @@ import logging
 import math
 import os
 import pickle
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def _connected(address: str) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise TidesError(f"--address {address}: no Ray cluster could be reached ({error})") from error
     try:
-        yield
+        # Ray tells on stdout which workers were lost; that belongs to the notices, not to the result.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 
