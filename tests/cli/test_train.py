@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from tests.cli.tables import ward
 from tides.cli.main import app
 from tides.errors import TidesError
+from tides.experiments.sweep_target import EstimatorTarget
+from tides.experiments.toml_text import to_toml
 
 QUICK = ["--set", "epochs=4", "--set", "hidden_size=8", "--set", "state_size=4", "--set", "depth=1"]
 COLUMNS = ["--id", "patient", "--time", "charttime", "--unit", "h"]
@@ -99,6 +101,26 @@ def test_forecast(tmp_path: Path) -> None:
     pd.read_csv(table).drop(columns="died").to_csv(table, index=False)
     scored = json.loads(tides("evaluate", tmp_path / "model", table, "--json"))
     assert scored["metrics"]["mse"][0] > 0
+
+
+def test_arguments_from_a_file(tmp_path: Path) -> None:
+    """The file that a sweep writes; --set goes on top of it."""
+    target = EstimatorTarget("classifier", "calcium", 12, 7, {"epochs": 2, "model.rank": 2, "hidden_size": 8})
+    command, arguments = target.chosen({"lr": 0.02, "depth": 1, "state_size": 4})
+    assert command.startswith("tides train")
+    own = tmp_path / "chosen.toml"
+    own.write_text(to_toml(arguments), encoding="utf-8")
+    line = ["train", ward(tmp_path, 16), *COLUMNS, "--label", "died", "--static", "age,sex", "--config", own]
+    tides(*line, "--set", "depth=2", "--out", tmp_path / "model", "--json")
+    found = json.loads((tmp_path / "model" / "estimator.json").read_text())["params"]
+    wanted = {"lr": 0.02, "depth": 2, "epochs": 2, "hidden_size": 8, "model": {"rank": 2}}
+    assert {name: found[name] for name in wanted} == wanted
+    for text, message in (("hiden_size = 8", "did you mean 'hidden_size'"), ("epochs =", r"--config .*chosen.toml")):
+        own.write_text(text, encoding="utf-8")
+        with pytest.raises(TidesError, match=message):
+            tides(*line, "--out", tmp_path / "other")
+    with pytest.raises(TidesError, match=r"--config .*absent.toml"):
+        tides(*line[:-1], tmp_path / "absent.toml", "--out", tmp_path / "other")
 
 
 def test_regression(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS, config
 from tides.experiments.runner import find
 from tides.experiments.sweep import Options, Sweep, file_sweep, paper_sweeps, run_sweep
+from tides.experiments.sweep_space import Choice
 from tides.experiments.sweep_target import ExperimentTarget, numbers
 from tides.records import read_record
 from tides.reports import sweep as sweep_report
@@ -123,6 +124,26 @@ def test_a_space_over_an_experiment_and_its_chosen_file(tmp_path: Path) -> None:
     assert score == pytest.approx(result.record.results["best"]["value"], rel=1e-6)
 
 
+def test_what_is_set_is_not_drawn(tmp_path: Path, stub: list[int]) -> None:
+    (sweep,) = paper_sweeps(
+        "physiome",
+        variant=None,
+        quick=False,
+        settings=["train.lr=0.5", "train.epochs=7"],
+        datasets=["embedded-calcium"],
+        device="cpu",
+    )
+    few = {name: sweep.space.parameters[name] for name in ("train.lr", "model.rank")}
+    sweep = replace(sweep, space=replace(sweep.space, parameters=few))
+    results = run_sweep(sweep, options(tmp_path, 3), tmp_path)
+    assert {row["drawn"]["train.lr"] for row in results.record.results["trials"]} == {0.5}
+    chosen = tomllib.loads(results.chosen.read_text(encoding="utf-8"))["train"]
+    assert (chosen["lr"], chosen["epochs"]) == (0.5, 7)
+    path = written(tmp_path, PHYSIOME_FILE)
+    own = file_sweep(path, quick=False, settings=["train.lr=0.25"], device="cpu")
+    assert own.space.parameters["train.lr"] == Choice((0.25,))
+
+
 @pytest.mark.parametrize(("dataset", "notes"), [("EW", 1), ("SCP1", 0), ("embedded", 0)])
 def test_uea_settings_reach_the_row_of_the_data_set(dataset: str, notes: int) -> None:
     (found,) = paper_sweeps("uea", variant=None, quick=False, settings=[], datasets=[dataset], device="cpu")
@@ -147,6 +168,7 @@ def test_uea_settings_reach_the_row_of_the_data_set(dataset: str, notes: int) ->
         ('experiment = "physiome"\ntrails = 3\n[space]\n"train.lr" = [1.0]', "trails"),
         ("[task]\nestimator = 'classifier'\n[space]\nlearning = [1.0]", "learning"),
         (PHYSIOME_FILE.replace("model.rank", "model.rnak"), "rnak"),
+        (PHYSIOME_FILE.replace("model.rank", "model.depth"), "model.depth stands in settings and in space"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_tried(tmp_path: Path, text: str, message: str) -> None:

@@ -54,6 +54,14 @@ def test_clip_is_left_out_where_it_is_off() -> None:
     assert PHYSIOME.settings({"model.clip": 1e-4}) == {"model.clip": 1e-4}
 
 
+def test_a_held_parameter_has_one_value() -> None:
+    space = UEA.hold({"configuration.lr": 0.5, "configuration.groups": 2})
+    assert space.parameters["configuration.lr"] == Choice((0.5,))
+    assert len(space.parameters) == 16
+    drawn = {"configuration.groups": 2, "configuration.state_multiple": 4}
+    assert space.settings(drawn) == {"configuration.groups": 2, "configuration.state_size": 16}
+
+
 def test_a_space_from_toml() -> None:
     space = parse_space(
         {"a": ["x", "y"], "b": {"low": 1, "high": 9, "step": 4}, "c": {"low": 1e-3, "high": 1, "log": True}}

@@ -156,9 +156,8 @@ def _estimator(
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"--set {name}: not an argument of {kind.__name__}{f'; did you mean {near[0]!r}?' if near else ''}"
-            )
+            guess = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"--set or --config, {name}: not an argument of {kind.__name__}{guess}")
     return kind(**options)
 
 

@@ -88,8 +88,9 @@ def paper_sweeps(
     experiment: str, *, variant: str | None, quick: bool, settings: Sequence[str], datasets: Sequence[str], device: str
 ) -> list[Sweep]:
     """One sweep per data set over the paper's space."""
-    judged, space = JUDGED[experiment], PAPER_SPACES[experiment]
-    fixed: Settings = {**judged.first_fold, **parse_settings(settings)}
+    judged, paper = JUDGED[experiment], PAPER_SPACES[experiment]
+    space, others = _hold(paper, parse_settings(settings))
+    fixed: Settings = {**judged.first_fold, **others}
     if experiment == "physiome":
         # Everything that the published rows hold is drawn, but for the groups, of which the space knows one.
         fixed = {"configuration": "shared", "model.groups": 1, **fixed}
@@ -99,7 +100,7 @@ def paper_sweeps(
     found = []
     for name in names:
         target = replace(whole, fixed={**fixed, "datasets": [name]})
-        found.append(Sweep(f"{experiment}-{name}", target, space, tuple(_published_outside(experiment, name, space))))
+        found.append(Sweep(f"{experiment}-{name}", target, space, tuple(_published_outside(experiment, name, paper))))
     return found
 
 
@@ -109,8 +110,12 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    fixed: Settings = {**content.pop("settings", {}), **parse_settings(settings)}
+    own: Settings = content.pop("settings", {})
     space = parse_space(content.pop("space", {}))
+    if both := sorted(set(own) & set(space.parameters)):
+        raise ConfigError(f"{path}: {both[0]} stands in settings and in space; wanted it in one of them")
+    space, others = _hold(space, parse_settings(settings))
+    fixed: Settings = {**own, **others}
     file = build(_File, content)
     target: Target
     if file.task is not None and file.experiment is None:
@@ -197,6 +202,12 @@ def run_sweep(
     record = cell.record(results, sum(row["seconds"] for row in results["trials"]))
     write_record(cell.path(folder), record)
     return Result(sweep.name, record, cell.path(folder), chosen)
+
+
+def _hold(space: Space, settings: Settings) -> tuple[Space, Settings]:
+    """What `--set` fixes of the space is not drawn; the rest is left for the target."""
+    held = {name: value for name, value in settings.items() if name in space.parameters}
+    return space.hold(held), {name: value for name, value in settings.items() if name not in held}
 
 
 class _Listener:

@@ -5,7 +5,7 @@ Names are the dotted paths of an experiment's settings; `configuration.lr` is th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tides.errors import ConfigError
@@ -74,6 +74,11 @@ class Space:
             for name, parameter in self.parameters.items()
             if name in drawn and not parameter.holds(drawn[name])
         ]
+
+    def hold(self, values: Mapping[str, Value]) -> "Space":
+        """The same space with only one value for these of its parameters; it may lie outside their range."""
+        held = {name: Choice((value,)) for name, value in values.items()}
+        return replace(self, parameters={**self.parameters, **held})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the record."""
