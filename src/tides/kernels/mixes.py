@@ -12,10 +12,17 @@ from torch import Tensor
 
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
+from tides.functional.products import row_product
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.column_norm import column_forms, d_column_forms
-from tides.kernels.mixing import drive_kernel, mix_arguments, readout_kernel, unweighted
-from tides.kernels.products import row_product
+from tides.kernels.mixing import (
+    d_drive_kernel,
+    d_readout_kernel,
+    drive_kernel,
+    mix_arguments,
+    readout_kernel,
+    unweighted,
+)
 
 # Elements of the largest temporary of a block: about the size of a core's cache, or large enough to fill a GPU.
 _BLOCK_ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 26}
@@ -121,8 +128,7 @@ def mix_in_backward(
             d_square = d_scaled.mul_(x).mul_(inverse.pow(3)).mul_(-0.5)
             d_code[:, rows] = dz + norms.backward(d_square, z)
         d_kernel += change
-    m, p, h, _, i = factors.shape
-    d_weighted = d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1)
+    d_weighted = d_drive_kernel(d_kernel, factors)
     return (du, d_code, *unweighted(d_weighted, factors, norm, None if norms is None else norms.d_factors()))
 
 
@@ -159,10 +165,7 @@ def mix_out_backward(
             d_square = (g * y[:, rows]).mul_(inverse.square_()).mul_(-0.5)
             d_code[:, rows] = dz + norms.backward(d_square, z)
         d_kernel += change
-    m, p, h, _, i = factors.shape
-    signed = d_kernel.view(m, i, p, 2, h)
-    signed[:, :, :, 1].neg_()
-    d_weighted = signed.permute(0, 2, 4, 3, 1)
+    d_weighted = d_readout_kernel(d_kernel, factors)
     spread = None if norms is None else norms.d_factors()
     return (dx.view_as(s), d_code, *unweighted(d_weighted, factors, norm, spread))
 

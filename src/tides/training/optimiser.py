@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tides.errors import ConfigError, DataError
 from tides.training.config import TrainConfig
+from tides.training.fused_adam import FusedAdam
 from tides.training.groups import parameter_groups
 from tides.training.schedule import rate_factor
 
@@ -23,7 +24,6 @@ class Optimiser:
         self.groups = parameter_groups(model, config)
         if not self.groups:
             raise ConfigError(f"model: {type(model).__name__} has no trainable parameter")
-        kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.AdamW
         settings = [
             {
                 "params": g.parameters,
@@ -32,7 +32,8 @@ class Optimiser:
             }
             for g in self.groups
         ]
-        self._torch = kind(settings, fused=True, capturable=captured)
+        decoupled = config.optimiser == "adamw"
+        self._torch = FusedAdam(settings, capturable=captured, decoupled_weight_decay=decoupled)
         self._parameters = [parameter for group in self.groups for parameter in group.parameters]
 
     def update(self, step: int) -> Tensor:

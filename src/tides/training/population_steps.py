@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tides.kernels.products import RowProducts
+from tides.functional.products import RowProducts
 from tides.training.config import TrainConfig
 from tides.training.groups import parameter_groups
 from tides.training.order import epoch_batches

@@ -13,7 +13,7 @@ class Replay:
 
     With `captured` its launches become a CUDA graph at the first call. Capturing needs a few runs beforehand (libraries
     choose algorithms, kernels are compiled), so `state`, all that the work changes, and the track's random numbers are
-    put back afterwards.
+    put back after each of them.
     """
 
     def __init__(self, work: Callable[[], None], state: Sequence[Tensor], track: Track, *, captured: bool) -> None:
@@ -24,9 +24,12 @@ class Replay:
         if self._run is None:
             before = [tensor.clone() for tensor in self._state]
             random = self._track.random_state()
-            self._run = self._track.prepare(self._work)
-            with torch.no_grad():
+
+            @torch.no_grad()
+            def undo() -> None:
                 for tensor, value in zip(self._state, before, strict=True):
                     tensor.copy_(value)
+
+            self._run = self._track.prepare(self._work, undo)
             self._track.set_random_state(random)
         self._run()

@@ -24,8 +24,9 @@ class Track(Protocol):
         """Whatever happens inside happens on this track."""
         yield
 
-    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
-        """`work` in the form in which this track runs it fastest. It may be run a few times on the way."""
+    def prepare(self, work: Callable[[], None], undo: Callable[[], None] = lambda: None) -> Callable[[], None]:
+        """`work` in the form in which this track runs it fastest. It may be run a few times on the way, and is then
+        followed by `undo` each time."""
 
     def restart(self) -> None:
         """The random numbers from their beginning."""
@@ -73,7 +74,7 @@ class CPUTrack:
             self._random, self._in_use = torch.get_rng_state(), False
             torch.set_rng_state(lent)
 
-    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+    def prepare(self, work: Callable[[], None], undo: Callable[[], None] = lambda: None) -> Callable[[], None]:
         return work
 
 
@@ -111,10 +112,11 @@ class GPUTrack:
         finally:
             self._default.graphsafe_set_state(lent)
 
-    def prepare(self, work: Callable[[], None]) -> Callable[[], None]:
+    def prepare(self, work: Callable[[], None], undo: Callable[[], None] = lambda: None) -> Callable[[], None]:
         with self.use():
             for _ in range(_WARM_UPS):
                 work()
+                undo()
             torch.cuda.synchronize()
             _return_idle_memory()
             graph = torch.cuda.CUDAGraph()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tolerances import EXACT, FLOAT32_GRADIENT
-from tides.kernels.products import RowProducts, pieces_wanted, product_in_pieces, row_product
+from tides.functional.products import RowProducts, pieces_wanted, product_in_pieces, row_product
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(1, 7))
@@ -29,7 +29,7 @@ def test_few_numbers_of_many_rows_are_cut():
 
 def test_every_batched_product_is_seen_backward_ones_too(monkeypatch):
     seen = []
-    monkeypatch.setattr("tides.kernels.products.row_product", lambda a, b: seen.append(a.shape) or torch.bmm(a, b))
+    monkeypatch.setattr("tides.functional.products.row_product", lambda a, b: seen.append(a.shape) or torch.bmm(a, b))
     a, b = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 4, 5, requires_grad=True)
     with RowProducts():
         torch.vmap(torch.mm)(a, b).sum().backward()
