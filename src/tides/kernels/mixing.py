@@ -35,6 +35,20 @@ def readout_kernel(factors: Tensor, norm: Tensor | None) -> Tensor:
     return kernel.view(m, i * p * 2, h)
 
 
+def d_drive_kernel(d_kernel: Tensor, factors: Tensor) -> Tensor:
+    """Gradient of the weighted factors from that of the drive's K."""
+    m, p, h, _, i = factors.shape
+    return d_kernel.view(m, i, h, p, 2).permute(0, 3, 2, 4, 1)
+
+
+def d_readout_kernel(d_kernel: Tensor, factors: Tensor) -> Tensor:
+    """The same for the readout's K, whose memory it changes."""
+    m, p, h, _, i = factors.shape
+    signed = d_kernel.view(m, i, p, 2, h)
+    signed[:, :, :, 1].neg_()
+    return signed.permute(0, 2, 4, 3, 1)
+
+
 def unweighted(
     d_weighted: Tensor, factors: Tensor, norm: Tensor | None, d_norms: Tensor | None
 ) -> tuple[Tensor, Tensor]:
