@@ -1,7 +1,7 @@
-"""The model zoo as a report: every baseline with its use, its measured cost, and our accuracy beside the published one.
+"""The model zoo as a report: every baseline with its use, its measured cost, and our results beside the published ones.
 
-Costs come from the files that `tides bench models --json` wrote, accuracies from the records of `uea` that lie beside
-them (`runs/zoo/*.json`, `runs/uea/records`).
+Costs come from the files that `tides bench models --json` wrote, results from the records of `uea` and `physiome` that
+lie beside them (`runs/zoo/*.json`, `runs/uea/records`, `runs/physiome/records`).
 """
 
 import json
@@ -12,25 +12,22 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tides.errors import DataError
 from tides.records import Record
 from tides.reports.document import Document
 from tides.reports.published import published
 from tides.reports.selection import load_records
 from tides.reports.table import Table
+from tides.reports.zoo_results import accuracy_table, error_table
 
 TITLE = "Model zoo: what there is and what it costs"
-NOT_RUN = "not run"
 _TASKS = ("classification", "forecasting")
-# Names in the experiments that differ from the registry's.
-_IN_EXPERIMENTS = {"s5": "walker-s5"}
 
 
 @cache
 def facts() -> tuple[dict[str, str], ...]:
-    """One entry per baseline: name, task, what, when, licence, source, and `published` where there is a row."""
+    """One entry per baseline: name, task, what, when, licence, source, `published` where there is a row, and `splits`
+    where those are not of Walker et al."""
     text = (resources.files("tides.reports") / "zoo.toml").read_text(encoding="utf-8")
     return tuple(tomllib.loads(text)["model"])
 
@@ -47,11 +44,16 @@ def report(source: Path, where: Sequence[str] = (), out: Path | None = None) -> 
     document.section("Cost of a training step")
     for number, found in enumerate(measured):
         document.table(f"zoo-cost-{number}", cost_table(found))
-    document.section("Accuracy beside the published one")
-    records, quick = _accuracies(folder.parent / "uea", where)
-    document.table("zoo-uea", accuracy_table(records))
+    document.section("Results beside the published ones")
+    series, quick_series = _results(folder.parent / "uea", where)
+    document.table("zoo-uea", accuracy_table(series, _of("classification")))
     document.say(f"Sources: {published('uea')['source']}")
-    return document.write(records, quick)
+    forecasts, quick_forecasts = _results(folder.parent / "physiome", where)
+    errors = error_table(forecasts, _of("forecasting"))
+    document.table("zoo-physiome", errors)
+    if errors.rows:
+        document.say(f"Sources: {published('physiome')['source']} {published('physiome')['caution']}")
+    return document.write([*series, *forecasts], quick_series + quick_forecasts)
 
 
 def read_costs(source: Path) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def read_costs(source: Path) -> list[dict[str, Any]]:
 
 def fact_table(task: str) -> Table:
     """What, when and under which licence."""
-    rows = [[f["name"], f["what"], f["when"], f["licence"], f["source"]] for f in facts() if f["task"] == task]
+    rows = [[f["name"], f["what"], f["when"], f["licence"], f["source"]] for f in _of(task)]
     return Table(["name", "what it is", "when to use it", "licence of the original", "source"], rows)
 
 
@@ -103,47 +105,21 @@ def cost_table(found: dict[str, Any]) -> Table:
     return Table(["model", "task", "parameters", "ms", "peak MB"], rows, caption)
 
 
-def accuracy_table(records: Sequence[Record]) -> Table:
-    """Published accuracy of every classifier and data set, below it ours."""
-    numbers = published("uea")
-    models = {entry["name"]: entry for entry in [*numbers["model"], *numbers["later"]]}
-    rows = []
-    for fact in facts():
-        if fact["task"] != "classification" or "published" not in fact:
-            continue
-        entry, row = models[fact["published"]], [fact["name"]]
-        for place, dataset in enumerate(numbers["datasets"]):
-            value = entry["mean"][place]
-            row.append(f"{'–' if np.isnan(value) else f'{value:.1f}'}\n{_ours(records, fact['name'], dataset)}")
-        rows.append(row)
-    caption = (
-        "Test accuracy in %, published, below it ours on the `walker` splits with inputs as the archive has them. One "
-        "test case is one to three points, and rows were published with different splits."
-    )
-    return Table(["model", *numbers["datasets"]], rows, caption)
-
-
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
-def _ours(records: Sequence[Record], name: str, dataset: str) -> str:
-    wanted = (_IN_EXPERIMENTS.get(name, name), dataset, "walker", "paper")
-    keys = ("model", "dataset", "protocol", "preset")
-    own = [record for record in records if tuple(record.config[key] for key in keys) == wanted]
-    if not own:
-        return NOT_RUN
-    values = [100 * float(record.results["test"]["accuracy"]) for record in own]
-    return f"ours {np.mean(values):.1f} ± {np.std(values):.1f}, {len(values)} seeds"
+def _of(task: str) -> list[dict[str, str]]:
+    return [fact for fact in facts() if fact["task"] == task]
 
 
-def _accuracies(folder: Path, where: Sequence[str]) -> tuple[list[Record], int]:
+def _results(folder: Path, where: Sequence[str]) -> tuple[list[Record], int]:
+    """Records of an experiment; none where there are only such as `--quick` made, which are no results."""
     if not (folder / "records").is_dir():
         return [], 0
     try:
         return load_records(folder, where)
     except DataError:
-        # Records made by --quick alone are no results; the table then says that nothing was run.
         return [], 0
 
 
