@@ -22,6 +22,7 @@ from tides.experiments.transformer import TransformerClassifier
 from tides.kernels import use_backend
 from tides.kernels.dispatch import last_backend
 from tides.nn import SequenceClassifier, TIDESConfig
+from tides.training.fused_adam import FusedAdam
 
 _OTHER_MODELS = ("naive", "transformer")
 _WARM_UP_LENGTH = 64
@@ -127,7 +128,7 @@ def _make_optimiser(model: nn.Module, backend: str, device: str) -> torch.optim.
     """Fused Adam that a graph can capture; torch's default for the naive model, which stands for the release."""
     if backend == "naive":
         return torch.optim.Adam(model.parameters(), lr=1e-3)
-    return torch.optim.Adam(model.parameters(), lr=1e-3, fused=True, capturable=device == "cuda")
+    return FusedAdam(model.parameters(), lr=1e-3, capturable=device == "cuda")
 
 
 def make_model(config: dict[str, Any]) -> nn.Module:

@@ -62,9 +62,10 @@ class Backbone(nn.Module):
             for index, block in enumerate(self._typed_blocks()):
                 hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
                 states.append(last)
-        before = self.empty_encoding().expand_as(encoded[:, 0]) if state is None else state.held
-        held = last_rows(encoded, before, valid)
+        held = encoded[:, -1]
         if valid is not None:
+            before = self.empty_encoding().expand_as(held) if state is None else state.held
+            held = last_rows(encoded, before, valid)
             hidden = hidden.masked_fill(~valid.unsqueeze(-1), 0)
         return hidden, BackboneState(tuple(states), held)
 
@@ -161,7 +162,7 @@ class Backbone(nn.Module):
             channels.append(torch.zeros_like(x[..., :1]) if query is None else query.unsqueeze(-1).to(x.dtype))
         if self.config.variant == "mamba-s":
             channels.append(gaps.unsqueeze(-1))
-        return torch.cat(channels, dim=-1), gaps, padding
+        return x if len(channels) == 1 else torch.cat(channels, dim=-1), gaps, padding
 
     def _check_mask_channels(self, observed: Tensor, valid: Tensor | None) -> None:
         if self.config.mask_channels != "auto" or not values_can_be_checked(observed):

@@ -50,6 +50,8 @@ class SequenceHead(nn.Module):
             valid = None
         if self.config.pool == "last":
             pooled = _take_last(features, valid)
+        elif self.config.pool == "mean" and valid is None:
+            pooled = features.mean(1)
         else:
             weight = torch.ones_like(features[..., 0])
             if self.config.pool == "time":

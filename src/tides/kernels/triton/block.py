@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import _SingleLevelFunction, once_differentiable
 
 from tides.errors import ShapeError
 from tides.functional.layout import reversed_gaps
@@ -64,7 +64,7 @@ def fused_block(
     parameters = ordered(weights, tail)
     if isinstance(norm, RunningNorm):
         arguments = (config, norm, valid, seed, x, gaps, behind, *parameters)
-        out, *last = BlockFunction.apply(*arguments)  # type: ignore[no-untyped-call]
+        out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
         return out, SSMState(*last)
     packed, plain = torch.cat([part.reshape(-1) for part in parameters]), config.to_plain()
     mask, later = (None if part is None else part[None] for part in (valid, behind))
@@ -72,8 +72,8 @@ def fused_block(
     return out[0], SSMState(*(part[0] for part in last))
 
 
-class BlockFunction(torch.autograd.Function):
-    """One model on plain tensors, with its norm."""
+class BlockFunction(_SingleLevelFunction):
+    """One model on plain tensors, with its norm; of torch's functions that which no transform looks through."""
 
     @staticmethod
     def forward(

@@ -1,5 +1,6 @@
 """What decides about a block's kernels besides its tensors."""
 
+from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
@@ -73,6 +74,7 @@ def kept_sizes(layout: Layout, models: int, batch: int) -> dict[str, int]:
     return sizes | {"frequency": clocks, "scale": clocks, "affine": 2 * layout.width, "moments": 2 * layout.width}
 
 
+@cache
 def kept_size(layout: Layout, models: int, batch: int) -> int:
     """Elements of the tensor that holds them, for each model."""
     total = sum(-(-size // ALIGNED) * ALIGNED for size in kept_sizes(layout, models, batch).values())
