@@ -10,7 +10,7 @@ from torch import nn
 from tests.training.test_engine import Mean, config, run, series
 from tides.errors import ConfigError
 from tides.training import Classification, fit, fit_population, is_first_process
-from tides.training.world import World, is_shared, join_world
+from tides.training.world import World, is_shared, join_world, local_device
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RANK", "1")
     assert not is_shared()
     assert is_first_process()
+    assert local_device("cuda") == "cuda"
     world = join_world(torch.device("cpu"))
     assert type(world) is World
     assert (world.rank, world.size, world.is_first) == (0, 1, True)
@@ -40,6 +41,7 @@ def test_alone_it_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_torchrun_is_noticed_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_shared()
     assert not is_first_process()
+    assert [local_device(name) for name in ("cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:0", "cpu"]
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(ConfigError, match=r"^torchrun: .* pip install 'tides-ssm\[distributed\]'"):
         run()

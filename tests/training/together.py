@@ -24,7 +24,16 @@ from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
 from tides.training import Classification, Forecasting, Task, TrainConfig, evaluate, fit
 
 # 13 series in batches of 4: the last batch holds one, so that one of two processes has nothing to do.
-CONFIG = TrainConfig(epochs=3, batch_size=4, lr=3e-3, warmup_epochs=1, clip_norm=0.5, patience=3, checkpoint_seconds=0)
+CONFIG = TrainConfig(
+    epochs=6,
+    batch_size=4,
+    lr=3e-3,
+    warmup_epochs=1,
+    clip_norm=0.5,
+    monitor="accuracy",
+    patience=1,
+    checkpoint_seconds=0,
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,8 @@ def work(job: Job, root: Path, rank: int) -> None:
     folder = None if job.folder is None else root / job.folder
     found: dict[str, Any] = {}
     try:
-        config = CONFIG.replace(lr=2 * CONFIG.lr if job.disagree and rank else CONFIG.lr)
+        monitor, lr = "mse" if job.forecast else "accuracy", CONFIG.lr * (2 if job.disagree and rank else 1)
+        config = CONFIG.replace(monitor=monitor, lr=lr)
         result = fit(model, task, data, config, folder=folder, progress=False)
         found |= {"history": result.history, "stopped": result.stopped, "best_epoch": result.best_epoch}
     except Stopped:

@@ -31,6 +31,7 @@ from tides.training.engine import fit
 from tides.training.evaluation import load_batch
 from tides.training.state import Row
 from tides.training.tasks import Task
+from tides.training.world import local_device
 
 Array = NDArray[Any]
 
@@ -167,7 +168,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         config = network_config(self, data, self._input_size(data))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._network(config, data).to(self.device)
+            network = self._network(config, data).to(local_device(self.device))
         self.task_ = self._task(parts[0])
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
         folder = None if self.folder is None else Path(self.folder)

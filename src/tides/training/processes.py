@@ -155,7 +155,7 @@ class Processes(World):
         try:
             yield
         except RuntimeError as error:
-            reason = str(error).splitlines()[0].rpartition("] ")[2]
+            reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             raise TidesError(
                 f"process {self.rank} of {self.size} lost another one, which has failed or not answered for "
                 f"{PATIENCE.total_seconds():g} s ({reason})"

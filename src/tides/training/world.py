@@ -99,5 +99,10 @@ def is_first_process() -> bool:
     return not is_shared() or _number("RANK") == 0
 
 
+def local_device(device: str) -> str:
+    """`cuda` is the GPU that torchrun meant for this process."""
+    return f"cuda:{_number('LOCAL_RANK')}" if device == "cuda" and is_shared() else device
+
+
 def _number(name: str) -> int:
     return int(os.environ.get(name, "0"))
