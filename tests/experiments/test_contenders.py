@@ -48,7 +48,8 @@ def test_uea_accepts_every_baseline_on_every_data_set(variant: str) -> None:
     found = uea.cells(resolved, variant=variant, quick=False)
     assert len(found) == len(names) * 6 * 2
     published = {(c.config["model"], c.config["dataset"]) for c in found if c.config["configuration"]["published"]}
-    assert len(published) >= 54
+    # Nothing was published for the Transformer, D-LinOSS, GRU-D and the prior.
+    assert len(published) == 11 * 6
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_random_drop_matches_sizes(variant: str) -> None:
     """Near the common 29,317 to 29,893 parameters on six channels and five classes, as far as a model allows."""
     resolved = config.load("random-drop", variant, quick=False, settings=[])
     rivals = dict(resolved["contender"])
-    assert len(rivals) >= 18
+    assert {fields["baseline"] for fields in rivals.values()} == set(contenders.names())
     for name, fields in rivals.items():
         model = contenders.make(fields.pop("baseline"), fields, 6, 5)
         count = model.count_parameters()  # type: ignore[operator]

@@ -24,7 +24,7 @@ def batch(seeds: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
 def test_size_shape_and_seeds(name: str) -> None:
     assert name in experiment.BASELINES
     both, second = model(name), model(name, (1,))
-    assert 134 <= both.parameter_count() <= 150
+    assert 133 <= both.parameter_count() <= 150
     x, gaps = batch()
     y = both(x, gaps)
     assert y.shape == (2, 3, 40, 1)
@@ -50,3 +50,15 @@ def test_a_physical_lru_decays_with_time_and_not_with_steps() -> None:
         slow = core(x[:, :, [0, 1]], torch.tensor([[[1.0, 2.0]]]))[0, 0, -1]
         fast = core(x[:, :, :3], torch.tensor([[[1.0, 1.0, 1.0]]]))[0, 0, -1]
     torch.testing.assert_close(slow, fast)
+
+
+def test_gru_d_forgets_over_gaps() -> None:
+    """A long gap leaves less of a state than a short one; what follows is the same."""
+    core = model("gru-d", (0,))
+    x = torch.zeros(1, 1, 2, 4)
+    x[..., 0, 0] = 3
+    with torch.no_grad():
+        states = [core.cores[0]["mixer"](x[0], torch.tensor([[1.0, gap]]))[0, -1] for gap in (0.0, 1e4)]  # type: ignore[index]
+        alone = core.cores[0]["mixer"](x[0, :, 1:], torch.ones(1, 1))[0, -1]  # type: ignore[index]
+    torch.testing.assert_close(states[1], alone)
+    assert not torch.allclose(states[0], alone, atol=1e-3)
