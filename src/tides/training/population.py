@@ -34,6 +34,8 @@ from tides.training.tracks import make_track
 from tides.training.world import is_shared
 from tides.turns import Turns, finished
 
+_END = object()
+
 
 def fit_population(
     models: Sequence[nn.Module],
@@ -72,7 +74,7 @@ def population_turns(
     progress: bool | Callable[[float], None] = True,
     graphs: bool = True,
 ) -> Turns[list[FitResult]]:
-    """`fit_population` that pauses whenever an epoch has been handed to the device.
+    """`fit_population` that pauses whenever a step has been handed to the device.
 
     Populations that take turns share a GPU: each has a stream of its own, so that the launches of one run beside those
     of the others. What happens during a pause is not counted in `seconds`, so that the times of populations side by
@@ -147,17 +149,22 @@ class _Run:
         with algorithms(self.device, deterministic=self.config.deterministic), self.track.use():
             yield
 
+    def _take(self, queue: Iterator[None]) -> bool:
+        """One more piece of work to the device, if there is one."""
+        with self._turn():
+            return next(queue, _END) is not _END
+
     def turns(self, progress: bool | Callable[[float], None]) -> Turns[list[FitResult]]:
         """Train what is left."""
         config, steps = self.config, self.steps
         with ProgressBar(config.epochs, steps.per_epoch, config.monitor, progress) as bar:
             while self.state.running:
                 epoch = self.state.epoch
-                with self._turn():
-                    steps.queue_epoch(epoch)
-                paused = time.perf_counter()
-                yield
-                self.clock += time.perf_counter() - paused
+                queue = steps.queue_epoch(epoch)
+                while self._take(queue):
+                    paused = time.perf_counter()
+                    yield
+                    self.clock += time.perf_counter() - paused
                 with self._turn():
                     self._close_epoch(steps.numbers())
                     live = [state.best_value for state in self.state.members if state.best_value is not None]

@@ -1,6 +1,6 @@
 """The device's share of a population: steps, validation and best weights, all on static tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -66,8 +66,11 @@ class PopulationSteps:
         self._replays: dict[tuple[str, int], Replay] = {}
         self._track, self._captured = track, graphs and device.type == "cuda"
 
-    def queue_epoch(self, epoch: int) -> None:
-        """All steps of one epoch and the scoring of the validation data; on a GPU nothing here waits for them."""
+    def queue_epoch(self, epoch: int) -> Iterator[None]:
+        """All steps of one epoch and the scoring of the validation data, with a pause after each.
+
+        On a GPU nothing here waits for them.
+        """
         order = torch.from_numpy(np.stack([self._permutation(member, epoch) for member in range(self.stack.members)]))
         self._order["step"].copy_(order)
         self._cursor.zero_()
@@ -76,14 +79,17 @@ class PopulationSteps:
         self._loss.train(True)
         for _ in range(self._full):
             self._replay("step", self.config.batch_size)
+            yield
         if self._rest:
             self._replay("step", self._rest)
+            yield
         self._cursor.zero_()
         self._loss.train(False)
         chunks = -(-self.val.rows // SCORED_AT_ONCE)
         size = -(-self.val.rows // chunks)
         for begin in range(0, self.val.rows, size):
             self._replay("score", min(size, self.val.rows - begin))
+            yield
 
     def numbers(self) -> dict[str, list[float]]:
         """The epoch's numbers by name, one per member. The only wait of an epoch."""
