@@ -33,7 +33,7 @@ def cells(*settings: str, quick: bool = True) -> list[Cell]:
 def test_cells_are_those_of_the_papers_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(efficiency.speed, "hardware", lambda device: {"gpu": "some"} if device == "cuda" else {})
     found = cells("device=cuda", quick=False)
-    assert {cell.config["backend"] for cell in found} == {"triton", "torch", "naive", "transformer"}
+    assert {cell.config["backend"] for cell in found} == {"triton", "torch", "naive", "transformer", "rformer"}
     assert {cell.config["length"] for cell in found} == {1000, 5000, 10_000}
     assert {(cell.config["batch"], cell.config["steps"]) for cell in found} == {(8, 20)}
     assert {cell.config["model"]["depth"] for cell in found} == {4}

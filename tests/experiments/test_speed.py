@@ -101,7 +101,7 @@ def test_measured_cells_are_not_measured_again(fake: type[FakeWorker], tmp_path:
     assert fake.measured[4:] == [0, 100, 200]
 
 
-@pytest.mark.parametrize("backend", ["torch", "naive", "transformer", "reference"])
+@pytest.mark.parametrize("backend", ["torch", "naive", "transformer", "rformer", "reference"])
 def test_a_cell_has_every_number(backend: str) -> None:
     found = speed_measure.measure_safely(config(backend), 1.0)
     assert found["status"] == "ok", found
@@ -110,7 +110,7 @@ def test_a_cell_has_every_number(backend: str) -> None:
         assert found[name]["repeats"] >= 1
     assert found["memory"]["before"] > 0
     assert found["tokens_per_second"] == pytest.approx(2 * 20 / found["step"]["median"])
-    if backend == "transformer":
+    if backend in ("transformer", "rformer"):
         assert found["contract"] is None
     else:
         assert found["contract"]["dtype"] == ("float64" if backend == "naive" else "float32")

@@ -23,7 +23,7 @@ def speed(
         str | None, typer.Option(help="paper-100k, eigenworms, wide, streaming; comma separated.")
     ] = None,
     backends: Annotated[
-        str | None, typer.Option(help="triton, torch, cpu, reference, naive, transformer, module, compiled.")
+        str | None, typer.Option(help="triton, torch, cpu, reference, naive, transformer, rformer, module, compiled.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,

@@ -25,7 +25,7 @@ class EfficiencyConfig:
     device: Literal["auto", "cpu", "cuda"]
     """`auto` takes the GPU if there is one."""
     models: tuple[str, ...]
-    """Backends of the TIDES model, and the models beside it: triton, torch, cpu, naive, transformer."""
+    """Backends of the TIDES model, and the models beside it: triton, torch, cpu, naive, transformer, rformer."""
     lengths: tuple[int, ...]
     steps: int
     """Timed after warm-up."""

@@ -37,7 +37,7 @@ class Workload:
 _PAPER = {"input_size": 1, "hidden_size": 32, "state_size": 16, "rank": 8, "depth": 4}
 WORKLOADS = {
     # The configuration of the paper's table of time and memory.
-    "paper-100k": Workload(_PAPER, backends=("naive", "transformer", "reference", "torch", "cpu", "triton")),
+    "paper-100k": Workload(_PAPER, backends=("naive", "transformer", "rformer", "reference", "torch", "cpu", "triton")),
     "eigenworms": Workload(
         {"input_size": 6, "hidden_size": 16, "state_size": 16, "rank": 16, "depth": 1, "bidirectional": True},
         batch=10,
@@ -57,8 +57,8 @@ DEFAULT_BACKENDS = {
 }
 # Beyond these a cell would measure patience: quadratic time, or memory that no machine has.
 LONGEST = {
-    "cpu": {"naive": 5000, "transformer": 5000, "reference": 5000},
-    "cuda": {"naive": 100_000, "transformer": 100_000, "torch": 100_000, "reference": 1000},
+    "cpu": {"naive": 5000, "transformer": 5000, "rformer": 5000, "reference": 5000},
+    "cuda": {"naive": 100_000, "transformer": 100_000, "rformer": 100_000, "torch": 100_000, "reference": 1000},
 }
 SECONDS_PER_CELL = {"cpu": 240.0, "cuda": 120.0}
 
@@ -175,6 +175,7 @@ def _code_digest() -> str:
     files = [file for room in ("functional", "kernels", "nn") for file in sorted((root / room).rglob("*.py"))]
     files += sorted((root / "experiments").glob("speed*.py"))
     files += [root / "experiments" / f"{name}.py" for name in ("naive", "transformer")]
+    files += [root / "baselines" / f"{name}.py" for name in ("rformer", "signature", "path", "inputs")]
     digest = hashlib.sha256()
     for file in files:
         digest.update(os.fsencode(file.relative_to(root)) + b"\0" + file.read_bytes())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tides import baselines
 from tides.errors import BackendUnavailable, TidesError
 from tides.experiments.naive import NaiveClassifier
 from tides.experiments.speed_contract import ContractBroken, check_contract
@@ -24,7 +25,10 @@ from tides.kernels.dispatch import last_backend
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training.fused_adam import FusedAdam
 
-_OTHER_MODELS = ("naive", "transformer")
+_OTHER_MODELS = ("naive", "transformer", "rformer")
+# A token for every observation, as the published growth of its time and memory tells, and a width that gives about
+# 100,000 parameters besides the position codes, of which there are as many as tokens.
+_RFORMER = {"level": 3, "views": "both", "univariate": False, "embedding": 16, "heads": 1}
 _WARM_UP_LENGTH = 64
 # Seconds of repeats for one number; slower work is repeated at least thrice, very slow work is taken once.
 _BUDGET = {"cpu": 5.0, "cuda": 1.0}
@@ -136,6 +140,9 @@ def make_model(config: dict[str, Any]) -> nn.Module:
     fields, classes = config["model"], config["classes"]
     if config["backend"] == "transformer":
         return TransformerClassifier(fields["input_size"], classes, depth=fields["depth"])
+    if config["backend"] == "rformer":
+        sizes = {"windows": config["length"], "depth": fields["depth"], "input_size": fields["input_size"]}
+        return baselines.build("rformer", classes=classes, **sizes, **_RFORMER)
     kind = NaiveClassifier if config["backend"] == "naive" else SequenceClassifier
     return kind(TIDESConfig(**fields), classes)
 

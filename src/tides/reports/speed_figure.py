@@ -15,6 +15,7 @@ _LOOKS = {
     "torch": (COLOURS[5], "D", "TIDES, torch"),
     "reference": (COLOURS[3], "P", "TIDES, reference"),
     "transformer": (COLOURS[1], "^", "transformer"),
+    "rformer": (COLOURS[4], "v", "RFormer, ours"),
     "naive": (COLOURS[6], "s", "TIDES, naive"),
 }
 

@@ -12,6 +12,8 @@ from tides.records import Record
 from tides.reports.published import published
 
 NAME = "speed"
+# Models that are measured beside those of TIDES; attention has another floor.
+_OTHERS, _ATTENTION = ("naive", "transformer", "rformer"), ("transformer", "rformer")
 # Lengths over which time and memory should grow linearly.
 _LINEAR = {"cpu": (500, 20_000), "cuda": (1000, 100_000)}
 # Training costs about four forward passes: forward, recomputation, and two products per product in backward.
@@ -117,7 +119,7 @@ def _row(
     row |= {"memory": results["memory"], "tokens_per_second": results["tokens_per_second"]}
     for rival in ("naive", "transformer"):
         found = next((cell for cell in cells if _is(cell, config["workload"], rival, config["length"])), None)
-        if found is None or config["backend"] in ("naive", "transformer"):
+        if found is None or config["backend"] in _OTHERS:
             continue
         if rival == "naive" and not naive_is_credible(anchors, config["workload"], config["length"]):
             continue
@@ -125,7 +127,7 @@ def _row(
             "time": step_seconds(found) / step_seconds(record),
             "memory": found.results["memory"]["peak"] / max(results["memory"]["peak"], 1),
         }
-    if ceiling is not None and config["backend"] != "transformer" and config["workload"] != "streaming":
+    if ceiling is not None and config["backend"] not in _ATTENTION and config["workload"] != "streaming":
         row["ceiling_fraction"] = {
             precision: floor_seconds(config, ceiling, precision) / step_seconds(record)
             for precision in ceiling["matmul_flop_per_second"]
