@@ -41,6 +41,33 @@ def test_the_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
+    """At its eighth training step the second process kills itself, once."""
+    script = next(block.text for block in PAGE if block.language == "python")
+    deed = """
+import os, pathlib, signal
+from tides.training.processes import Processes
+
+shared = Processes.begin_step
+
+def begin_step(self, seed, step):
+    if step == 7 and os.environ["RANK"] == "1" and not pathlib.Path("died").exists():
+        pathlib.Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    shared(self, seed, step)
+
+Processes.begin_step = begin_step
+"""
+    script = script.replace("lr=1e-2)", "lr=1e-2, checkpoint_seconds=0)")
+    (tmp_path / "train.py").write_text(deed + script)
+    done = torchrun(shown("--max-restarts"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists()
+    output = next(block for block in PAGE if block.order == "output")
+    assert_same_output(done.stdout, output.text, output.note, "docs/guide/several-processes.md")
+
+
+@pytest.mark.slow
 def test_a_table_and_a_table_that_is_wrong(tmp_path: Path) -> None:
     table = ward(tmp_path, 40)
     pd.read_csv(table).drop(columns="sex").to_csv(table, index=False)

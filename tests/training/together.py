@@ -48,7 +48,7 @@ class Job:
     step: int = 0
     rank: int | None = None
     dropout: float = 0.0
-    patience: float = 30.0
+    patience: float = 60.0
     """How long a process waits for the others, in seconds."""
     seed: int = 1
     """Of the weights to begin with; plus the rank with `apart`."""
