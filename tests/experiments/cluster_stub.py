@@ -89,7 +89,7 @@ def count(place: Path, what: str) -> Counter[int]:
     return Counter(event.seed for event in events(place) if event.what == what)
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

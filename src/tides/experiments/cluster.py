@@ -11,11 +11,12 @@ import logging
 import math
 import os
 import pickle
+import socket
 import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ except ImportError as missing:
 
 # Seconds between two looks at what the workers report, and between two reports of a worker.
 _PULSE = 0.5
+# Seconds to wait for the wall to answer before going on without it.
+_PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,12 @@ def _connected(address: str) -> Iterator[None]:
     # A dashboard is for clusters that live longer than one run; an existing one decides for itself.
     dashboard = False if address == "local" else None
     try:
+        if ":" in address:
+            # Ray would try for minutes.
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
         ray.init(address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+    except (OSError, RuntimeError, ValueError, RayError) as error:
         raise TidesError(f"--address {address}: no Ray cluster could be reached ({error})") from error
     try:
         # Ray tells on stdout which workers were lost; that belongs to the notices, not to the result.
@@ -132,7 +139,7 @@ class _Run:
                 self._look()
         finally:
             for reference in self._waiting:
-                ray.cancel(reference, force=True)
+                _cancel(reference)
             ray.kill(self._wall)
         if defects:
             raise defects[0]
@@ -145,23 +152,21 @@ class _Run:
         del self._unsent[: max(0, room)]
 
     def _withdraw(self) -> None:
-        """Take back what has not begun. One that begins at this very moment is stopped; it counts as not begun."""
+        """Take back what has not begun. One that begins at this very moment is stopped and counts as not begun."""
         self._deadline = math.inf
         self._unsent.clear()
-        self._look(patient=True)
+        self._look(now=True)
         for reference, name in self._waiting.items():
             if name not in self._started:
-                ray.cancel(reference)
+                _cancel(reference)
 
-    def _look(self, *, patient: bool = False) -> None:
-        if not patient and time.perf_counter() - self._looked < _PULSE:
+    def _look(self, *, now: bool = False) -> None:
+        if not now and time.perf_counter() - self._looked < _PULSE:
             return
         self._looked = time.perf_counter()
-        try:
-            news = ray.get(self._wall.take.remote(), timeout=30 if patient else 5)
-        except (GetTimeoutError, RayActorError):
-            # Nothing but the display depends on it.
-            return
+        news: dict[str, float] = {}
+        with suppress(GetTimeoutError, RayActorError):
+            news = ray.get(self._wall.take.remote(), timeout=_PATIENCE)
         for name, fraction in news.items():
             self._started.add(name)
             self._post(name, fraction)
@@ -171,6 +176,11 @@ class _Run:
         return Failure(
             f"its worker was lost {times} times, at last by {type(error).__name__}; run it again to continue"
         )
+
+
+def _cancel(reference: Any) -> None:
+    # By force, which ends the worker: one that is interrupted while it imports would be used again, half imported.
+    ray.cancel(reference, force=True)
 
 
 class _Wall:
@@ -204,6 +214,7 @@ def _reporter(name: str, wall: Any) -> Progress:
         nonlocal last
         if time.perf_counter() - last >= _PULSE:
             last = time.perf_counter()
+            # Not waited for: a task that waits lends its processors to another one.
             wall.pin.remote(name, fraction)
 
     progress(0.0)

@@ -117,6 +117,8 @@ def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterat
 def _run_beside(
     jobs: Mapping[str, Job[T]], workers: int, deadline: float, post: Post
 ) -> Iterator[tuple[str, T | Failure]]:
+    if time.perf_counter() >= deadline:
+        return
     # Spawned, not forked: torch's thread pools do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     messages: Any = spawn.Queue()
