@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.synthetic import uea_record, write
+from tests.reports.synthetic import record, uea_record, write
 from tides.errors import DataError
 from tides.reports import uea
 
@@ -94,3 +94,12 @@ def test_two_settings_of_one_seed_are_refused(tmp_path: Path) -> None:
     other = replace(other, config=config, cell_id=cell_id(config))
     with pytest.raises(DataError, match="two records of seed 1"):
         uea.report(write(tmp_path, one, other))
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_budgets_that_ended_a_run_are_named(folder: Path) -> None:
+    other = uea_record("SCP1", 2345, 60)
+    config = {**other.config, "model": "lru", "train": {"steps": 1000}}
+    write(folder, record("uea", config, {**other.results, "stopped": "epochs"}))
+    rows = {row["model, preset, protocol"]: row["SCP1"] for row in read(uea.report(folder)[0].parent / "uea.csv")}
+    assert rows["lru paper, walker"] == "70.6 1 seed, stopped after 1,000 steps"

@@ -49,7 +49,7 @@ def accuracy_table(records: Sequence[Record], facts: Sequence[Mapping[str, str]]
                 notes.append(f"`{_WALKER}` splits")
             ran = ran or bool(own)
             values = [100 * float(record.results["test"]["accuracy"]) for record in own]
-            row.append(_cell(theirs, values, [*notes, *_short_of_steps(own)], "seeds", 1))
+            row.append(_cell(theirs, values, [*notes, *short_of_steps(own)], "seeds", 1))
         if known is not None or ran:
             rows.append(row)
     caption = (
@@ -127,7 +127,7 @@ def _steps(record: Record) -> int | None:
     return steps
 
 
-def _short_of_steps(own: Sequence[Record]) -> list[str]:
+def short_of_steps(own: Sequence[Record]) -> list[str]:
     """The budget, where it ended a run before the published rule would have."""
     cut = [record for record in own if record.results.get("stopped") == "epochs" and not _all_epochs(record)]
     budgets = sorted({steps for record in cut if (steps := _steps(record)) is not None})
