@@ -3,18 +3,17 @@
 A task is retried when its worker process or its node is lost, and only then: what a job itself raises ends it. A result
 comes back inside the reply of its task and lives in this process from then on, so that nothing which has ended is lost
 with a node or computed again. A job ends a second time only where its first end could not be told: its worker died
-between the last line of the job and the reply, or its result is larger than Ray sends in a reply (about 100 kB,
-compressed here) and its node was lost before it was fetched. Of both ends the one that arrives counts.
+between the last line of the job and the reply, or its result is larger than Ray sends in a reply (100 kB; the
+records of the largest stack here take half of that) and its node was lost before it was fetched. Of both ends the one
+that arrives counts.
 """
 
 import logging
 import math
 import os
-import pickle
 import socket
 import sys
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -127,7 +126,7 @@ class _Run:
                 for reference in ready:
                     name = self._waiting.pop(reference)
                     try:
-                        answer = _unpack(ray.get(reference))
+                        answer = ray.get(reference)
                     except TaskCancelledError:
                         continue
                     except RayTaskError as error:
@@ -198,13 +197,13 @@ class _Wall:
         return news
 
 
-def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], wall: Any) -> bytes:
+def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], wall: Any) -> Any:
     """The task, in a worker process of some node."""
     import torch
 
     os.environ.update(environment)
     torch.set_num_threads(threads)
-    return _pack(attempt(job, _reporter(name, wall)))
+    return attempt(job, _reporter(name, wall))
 
 
 def _reporter(name: str, wall: Any) -> Progress:
@@ -227,11 +226,3 @@ def _environment() -> dict[str, str]:
     if "TIDES_DATA" in os.environ:
         found["TIDES_DATA"] = str(Path(os.environ["TIDES_DATA"]).absolute())
     return found
-
-
-def _pack(answer: Any) -> bytes:
-    return zlib.compress(pickle.dumps(answer))
-
-
-def _unpack(content: bytes) -> Any:
-    return pickle.loads(zlib.decompress(content))
