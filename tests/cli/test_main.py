@@ -8,7 +8,7 @@ from tides.cli import data, main
 from tides.errors import DataError
 
 # Libraries that take long to import and that no --help may touch.
-HEAVY = ("torch", "numpy", "pandas", "polars", "matplotlib", "scipy", "sklearn", "numba", "rich.progress")
+HEAVY = ("torch", "numpy", "pandas", "polars", "matplotlib", "scipy", "sklearn", "numba", "ray", "rich.progress")
 WORDS = [[], *[[verb] for verb in main.VERBS], *[["data", verb] for verb in data.VERBS]]
 
 

@@ -1,0 +1,48 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tides.cli.main import app
+from tides.errors import ConfigError
+
+
+def refused(*words: str) -> str:
+    result = CliRunner().invoke(app, ["run", "fading-flash", "--quick", *words])
+    assert isinstance(result.exception, ConfigError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--engine", "slurm"], "--engine: found 'slurm', wanted local or ray"),
+        (
+            ["--address", "auto", "--shared-files"],
+            "--address, --shared-files: found --engine local, wanted --engine ray",
+        ),
+        (["--cpus", "2"], "--cpus: found --engine local, wanted --engine ray"),
+        (
+            ["--engine", "ray", "--device", "cuda:1"],
+            "--device: found 'cuda:1', wanted cpu or cuda, because Ray chooses among the GPUs of a node",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(words: list[str], reason: str) -> None:
+    assert refused(*words) == reason
+
+
+@pytest.mark.slow
+def test_a_run_on_ray_prints_one_json_object(tmp_path: Path) -> None:
+    pytest.importorskip("tests.experiments.cluster_stub", reason="the extra `cluster` is not installed")
+    words = ["run", "fading-flash", "--quick", "--only", "paper-s5*", "--out", str(tmp_path), "--json"]
+    result = CliRunner().invoke(
+        app, [*words, "--engine", "ray", "--address", "local", "--cpus", "0.5", "--workers", "2"]
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["computed"] == found["cells"] == len(os.listdir(tmp_path / "records")) > 0
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert json.loads(CliRunner().invoke(app, words).stdout)["cached"] == found["cells"]
