@@ -10,6 +10,7 @@ from torch import nn
 from tests.training.test_engine import Mean, config, run, series
 from tides.errors import ConfigError
 from tides.training import Classification, fit, fit_population, is_first_process
+from tides.training.processes import Processes
 from tides.training.world import World, is_shared, join_world, local_device
 
 
@@ -57,6 +58,12 @@ def test_one_process_of_torchrun_is_alone(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert not is_shared()
+
+
+def test_batch_statistics_of_one_process_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    with pytest.raises(ConfigError, match=r"^model: 1 is a BatchNorm1d"):
+        Processes.place(Processes.__new__(Processes), model)
 
 
 class Lonely(World):

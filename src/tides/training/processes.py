@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tides.errors import ConfigError, TidesError
 from tides.nn.norm import joint_statistics
@@ -23,6 +22,7 @@ T = TypeVar("T")
 # So long a process waits for the others before it gives up.
 PATIENCE = timedelta(minutes=10)
 _ABSENT = object()
+_BLIND = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Processes(World):
@@ -54,7 +54,7 @@ class Processes(World):
 
     def place(self, model: nn.Module) -> torch.device:
         for name, module in model.named_modules():
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, _BLIND):
                 raise ConfigError(
                     f"model: {name} is a {type(module).__name__}, which would see one process's part of a batch; "
                     "use tides.nn.norm.MaskedBatchNorm"
