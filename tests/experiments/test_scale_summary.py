@@ -80,6 +80,15 @@ def test_one_worker_is_nothing_to_extrapolate_from() -> None:
     assert "extrapolated" not in fit
 
 
+def test_a_busy_machine_is_not_extrapolated_from() -> None:
+    runs = [run(1, 5.0), {**run(2, 6.0), "other_processors": 0.4}]
+    found = summarise(runs)
+    assert found["busy"]
+    assert found["fits"] == []
+    assert [row["other_processors"] for row in found["rows"]] == [None, 0.4]
+    assert not summarise([run(1, 5.0), {**runs[1], "other_processors": 0.05}])["busy"]
+
+
 @given(st.floats(0, 1), st.sets(st.integers(2, 64), min_size=1))
 def test_the_share_is_found_again(share: float, counts: set[int]) -> None:
     costs = {n: n / speedup(n, share) for n in counts}

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(no_args_is_help=True)
-# Other work on a machine that counts as idle, in processors.
-_BUSY = 0.1
 
 
 @app.callback()
@@ -161,6 +159,7 @@ def scale(
     from tides.errors import ConfigError
     from tides.experiments import scale as benchmark
     from tides.records import write_json
+    from tides.reports import scale as report
 
     try:
         counts = None if workers is None else [int(word) for word in workers.split(",")]
@@ -181,46 +180,9 @@ def scale(
     )
     if json_file is not None:
         write_json(json_file, found)
-    columns = ["engine", "workers", "processors", "cells/min", "observations/s", "efficiency"]
-    columns += ["a cell", "its processor time", "efficiency", "besides cells", "other work", "load"]
-    _print_table(columns, [_scale_row(row) for row in found["rows"]])
-    print("efficiency: of cells/min, then of a cell's processor time, relative to one worker on one processor")
-    if (others := max((row["other_processors"] or 0 for row in found["rows"]), default=0)) > _BUSY:
-        print(f"busy machine: other work took up to {others:.1f} processors; only processor times can be compared")
-    for fit in found["fits"]:
-        _print_fit(fit)
-
-
-def _scale_row(row: dict[str, Any]) -> list[str]:
-    low, high = row["cells_per_minute_range"]
-    return [
-        *(str(row[name]) for name in ("engine", "workers", "processors")),
-        f"{row['cells_per_minute']:.1f} ({low:.1f}–{high:.1f})",
-        f"{row['observations_per_second']:,.0f}",
-        f"{row['efficiency']:.0%}",
-        *(f"{row[name]:.2f} s" for name in ("cell_seconds", "processor_seconds")),
-        f"{row['processor_efficiency']:.0%}",
-        f"{row['other_seconds']:.1f} s",
-        *("" if row[name] is None else f"{row[name]:.1f}" for name in ("other_processors", "load_average")),
-    ]
-
-
-def _print_fit(fit: dict[str, Any]) -> None:
-    if fit["serial_share"] is None:
-        print(f"{fit['engine']}: nothing to extrapolate from; that takes two workers with a processor each")
-        return
-    low, high = fit["serial_share_range"]
-    print(
-        f"{fit['engine']}, extrapolated, not measured: {fit['model']}; s = {fit['serial_share']:.3f} "
-        f"({low:.3f}–{high:.3f}) from {', '.join(map(str, fit['measured']))} workers"
-    )
-    rows = [
-        [
-            fit["engine"],
-            str(row["workers"]),
-            f"{row['speedup']:.1f}",
-            "–".join(f"{x:.1f}" for x in row["speedup_range"]),
-        ]
-        for row in fit["extrapolated"]
-    ]
-    _print_table(["engine", "workers", "extrapolated speed-up", "range of the repeats"], rows)
+    for table in (report.throughput_table(found), report.extrapolation_table(found)):
+        if table.rows:
+            print(table.caption)
+            _print_table(table.columns, table.rows)
+    for note in report.notes(found):
+        print(note)

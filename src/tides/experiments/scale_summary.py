@@ -6,18 +6,24 @@ from typing import Any
 
 Groups = dict[tuple[str, int, int], list[dict[str, Any]]]
 """Runs by engine, workers and processors."""
+# Other work on a machine that counts as idle, in processors.
+_IDLE = 0.1
 _EXTRAPOLATED = (4, 8, 16, 32, 64)
 MODEL = "speed-up(n) = n / (1 + s (n − 1)), Amdahl's law"
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows by engine, workers and processors (medians over the repeats), and one fit per engine."""
+    """Rows by engine, workers and processors (medians over the repeats), and one fit per engine.
+
+    What was measured beside other work is not extrapolated: a fit would magnify what that work did to it.
+    """
     groups: Groups = {}
     for run in runs:
         groups.setdefault((run["engine"], run["workers"], run["processors"]), []).append(run)
     rows = [_row(group, _single(groups, group[0]["engine"])) for group in groups.values()]
     engines = dict.fromkeys(run["engine"] for run in runs)
-    return {"rows": rows, "fits": [_fit(engine, groups) for engine in engines]}
+    busy = (_largest(run["other_processors"] for run in runs) or 0.0) > _IDLE
+    return {"rows": rows, "busy": busy, "fits": [] if busy else [_fit(engine, groups) for engine in engines]}
 
 
 def rate(run: dict[str, Any]) -> float:

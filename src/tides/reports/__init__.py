@@ -10,5 +10,6 @@ REPORTS = {
     "efficiency": "tides.reports.efficiency",
     "sweep": "tides.reports.sweep",
     "speed": "tides.reports.speed",
+    "scale": "tides.reports.scale",
     "zoo": "tides.reports.zoo",
 }
