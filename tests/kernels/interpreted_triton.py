@@ -84,16 +84,19 @@ def check_layers() -> None:
 
 
 def check_blocks(cases: list[dict[str, Any]]) -> None:
-    launches, gradients = (
-        importlib.import_module(f"tides.kernels.triton.block_{part}") for part in ("pass", "gradients")
+    launches, gradients, config = (
+        importlib.import_module(f"tides.kernels.triton.block_{part}") for part in ("pass", "gradients", "config")
     )
     launches._ROWS = gradients._ROWS = gradients._TAIL_ROWS = gradients._HEAD_ROWS = gradients._WEIGHT_ROWS = 16
     # Several tiles per program, splits per range and ranges per batch.
     gradients._PROGRAMS, gradients._SPLITS, gradients._RANGE = 1, 1, (32, 32)
+    kept = config._KEPT
     for number, case in enumerate(cases):
+        # States are kept or made again.
+        config._KEPT = kept if number % 3 == 2 else 0
         check_block(case, (3, 2, 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
-    gradients._RANGE = (64, 64)
+    gradients._RANGE, config._KEPT = (64, 64), kept
     check_stacked("cpu", 7)
     check_dropout("cpu", 7)
     print(f"{len(cases)} blocks, stacked models and dropout")

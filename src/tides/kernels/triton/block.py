@@ -19,7 +19,7 @@ from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.statistics import RunningNorm
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, keeps_states, kept_size
 from tides.kernels.triton.block_plans import BlockInputs, run_backward, run_forward
 from tides.kernels.triton.packing import flatten, layout_of, ordered, unflatten
 from tides.kernels.triton.precision import WIDEST
@@ -92,7 +92,8 @@ class BlockFunction(_SingleLevelFunction):
         if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
             raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
         batch, steps, _ = x.shape
-        shape = BlockShape(1, batch, steps, valid is not None, "batch" if norm.training else "running")
+        keeps = keeps_states(config.layout, batch, steps)
+        shape = BlockShape(1, batch, steps, valid is not None, "batch" if norm.training else "running", keeps)
         inputs = BlockInputs(
             x.contiguous(), gaps.contiguous(), None if behind is None else behind.contiguous(),
             None if valid is None else valid.contiguous(), seed, packed, None,
@@ -130,7 +131,8 @@ def block_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """x (m, b, l, h) → the block's output; s, λ, pending drive (m, b, p) of the last step; and what backward keeps."""
     config = BlockConfig.from_plain(flags, methods, numbers)
-    return run_forward(config, *_call(x, affine, gaps, behind, valid, packed, seed), None)
+    shape, inputs = _call(config, x, affine, gaps, behind, valid, packed, seed)
+    return run_forward(config, shape, inputs, None)
 
 
 @torch.library.custom_op("tides::block_triton_backward", mutates_args=())
@@ -151,7 +153,7 @@ def block_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, affine, gaps, behind (empty without it) and packed; `d_last` are those of s, λ and drive."""
     config = BlockConfig.from_plain(flags, methods, numbers)
-    shape, inputs = _call(x, affine, gaps, behind, valid, packed, seed)
+    shape, inputs = _call(config, x, affine, gaps, behind, valid, packed, seed)
     dx, d_affine, d_gaps, d_behind, d_packed = run_backward(
         config, shape, inputs, kept.contiguous(), gradient.contiguous(), d_last, d_gaps_wanted=True
     )
@@ -160,6 +162,7 @@ def block_backward(
 
 
 def _call(
+    config: BlockConfig,
     x: Tensor,
     affine: Tensor,
     gaps: Tensor,
@@ -170,15 +173,19 @@ def _call(
 ) -> tuple[BlockShape, BlockInputs]:
     tensors = (x, gaps, behind, valid, seed, packed, affine)
     inputs = BlockInputs(*(None if tensor is None else tensor.contiguous() for tensor in tensors))  # type: ignore[arg-type]
+    return _shape(config, x, valid is not None), inputs
+
+
+def _shape(config: BlockConfig, x: Tensor, masked: bool) -> BlockShape:
     models, batch, steps, _ = x.shape
-    return BlockShape(models, batch, steps, valid is not None, "given"), inputs
+    return BlockShape(models, batch, steps, masked, "given", keeps_states(config.layout, models * batch, steps))
 
 
 @block_op.register_fake
 def _(x, affine, gaps, behind, valid, packed, seed, flags, methods, numbers):  # type: ignore[no-untyped-def]
-    layout = BlockConfig.from_plain(flags, methods, numbers).layout
-    last = (x.new_empty(*x.shape[:2], layout.modes, dtype=torch.complex64) for _ in range(3))
-    kept = x.new_empty(x.shape[0], kept_size(layout, *x.shape[:2]))
+    config = BlockConfig.from_plain(flags, methods, numbers)
+    last = (x.new_empty(*x.shape[:2], config.layout.modes, dtype=torch.complex64) for _ in range(3))
+    kept = x.new_empty(x.shape[0], kept_size(config.layout, _shape(config, x, valid is not None)))
     return torch.empty_like(x), *last, kept
 
 

@@ -7,6 +7,9 @@ from tides.functional.ssm import SSMSpec
 from tides.kernels.triton.launch import ALIGNED
 from tides.kernels.triton.packing import Layout
 
+# Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
+_KEPT = 1 << 20
+
 
 class BlockConfig(NamedTuple):
     """The block itself: its weights' layout, methods and numbers."""
@@ -46,6 +49,8 @@ class BlockShape(NamedTuple):
     masked: bool
     norm: str
     """"given": scale and shift are an input; "batch": they come from the batch, "running": from running statistics."""
+    keeps: bool
+    """Decay, drive and states are kept for the backward pass."""
 
     @property
     def rows(self) -> int:
@@ -61,8 +66,14 @@ def padded(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def kept_sizes(layout: Layout, models: int, batch: int) -> dict[str, int]:
+def keeps_states(layout: Layout, sequences: int, steps: int) -> bool:
+    """Whether decay, drive and states are small enough to be kept; otherwise the backward pass makes them again."""
+    return sequences * steps * layout.modes * (3 + 2 * layout.directions) <= _KEPT
+
+
+def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
     """What the forward pass keeps besides its inputs, all of it small: name and number of elements."""
+    models = shape.models
     h, i = padded(layout.width), padded(layout.rank + 1)
     grams = models * (layout.rank + 1) * i * h if layout.mix_norm else 0
     sizes: dict[str, int] = {}
@@ -70,12 +81,17 @@ def kept_sizes(layout: Layout, models: int, batch: int) -> dict[str, int]:
         width = padded(2 * layout.modes * directions)
         sizes |= {f"{name} kernel": models * (layout.rank + 1) * h * width}
         sizes |= {f"{name} root": grams, f"{name} gram": grams}
-    clocks = models * batch * layout.modes
-    return sizes | {"frequency": clocks, "scale": clocks, "affine": 2 * layout.width, "moments": 2 * layout.width}
+    clocks = shape.sequences * layout.modes
+    sizes |= {"frequency": clocks, "scale": clocks, "affine": 2 * layout.width, "moments": 2 * layout.width}
+    if shape.keeps:
+        places = clocks * shape.steps
+        sizes |= {"decay": places, "drives": 2 * places}
+        sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
+    return sizes
 
 
 @cache
-def kept_size(layout: Layout, models: int, batch: int) -> int:
+def kept_size(layout: Layout, shape: BlockShape) -> int:
     """Elements of the tensor that holds them, for each model."""
-    total = sum(-(-size // ALIGNED) * ALIGNED for size in kept_sizes(layout, models, batch).values())
-    return -(-total // models)
+    total = sum(-(-size // ALIGNED) * ALIGNED for size in kept_sizes(layout, shape).values())
+    return -(-total // shape.models)

@@ -47,6 +47,7 @@ class BlockGradients:
         self.range = min(rows, max(_ROWS, min(most, max(least, eighth)) // models))
         self.starts = range(0, rows, self.range)
         self.grid = (-(-self.range // _ROWS), models)
+        self.totals = self._totals()
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
         """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
@@ -70,7 +71,6 @@ class BlockGradients:
         kernel, root, gram = run.readout
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
-        total = self._total(run.readout_width)
         for start in self.starts:
             part = (shape.rows, layout.size, start, self.range)
             plan.launch(
@@ -89,9 +89,8 @@ class BlockGradients:
                 d_square, codes, self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, config.eps,
                 config.factor, **run.readout_flags, BM=_ROWS,
             )  # fmt: skip
-            self._weights(total, buffers, start, both, run.readout_width, output=True)
+            self._weights(self.totals[-1], buffers, start, both, run.readout_width, output=True)
         plan.release(*set(buffers), partial, d_inner, gated)
-        self._unpack(total, layout.at_readout, layout.directions, run.readout_width)
         return d_states
 
     def scans(
@@ -132,15 +131,14 @@ class BlockGradients:
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
-        total = self._total(run.ob)
         for start in self.starts:
             plan.launch(
                 drive_backward_kernel, self.grid, *run.inputs, *run.drive, d_drive, self.d_u, *buffers, d_codes,
                 shape.rows, layout.size, start, self.range, layout.at_drive_code, config.eps,
                 **run.drive_flags, BM=_ROWS,
             )  # fmt: skip
-            self._weights(total, buffers, start, (d_drive, d_drive), run.ob, output=False)
-        self._unpack(total, layout.at_drive, 1, run.ob)
+            self._weights(self.totals[0], buffers, start, (d_drive, d_drive), run.ob, output=False)
+        self._unpack()
         tiles, programs = shares(shape.rows, _HEAD_ROWS, _PROGRAMS)
         width = layout.at_skip + 2 * layout.width
         partial = plan.space(shape.models, programs, width)
@@ -161,10 +159,12 @@ class BlockGradients:
             self.d_u, rows, **run.norm_flags, BM=_ROWS, HAS_VALID=self.shape.masked,
         )  # fmt: skip
 
-    def _total(self, width: int) -> Buffer:
-        """Room for the gradients of K and of the Gram form (m, i, HB, width + IB)."""
-        run = self.run
-        return self.plan.space(self.shape.models, self.layout.rank + 1, run.hb, width + run.ib)
+    def _totals(self) -> list[Buffer]:
+        """Room for the gradients of K and of the Gram form (m, i, HB, width + IB), those of the drive first."""
+        run, models, members = self.run, self.shape.models, self.layout.rank + 1
+        sizes = [models * members * run.hb * (width + run.ib) for width in (run.ob, run.readout_width)]
+        whole = self.plan.space(sum(sizes))
+        return [whole.part(0, sizes[0]), whole.part(sizes[0], sizes[1])]
 
     def _weights(
         self, total: Buffer, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer], width: int, *,
@@ -186,27 +186,28 @@ class BlockGradients:
         self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
         self.plan.release(partial)
 
-    def _unpack(self, total: Buffer, base: int, directions: int, width: int) -> None:
+    def _unpack(self) -> None:
+        """From the gradients of K and of the Gram form to those of the mixes' weights."""
         run, plan, layout, models = self.run, self.plan, self.layout, self.shape.models
-        modes = layout.modes * directions
-        d_norm = plan.space(models, layout.width, modes)
-        plan.launch(
-            unpack_kernel, (layout.width, models), run.packed, total, self.d_packed, d_norm, layout.size, base,
-            layout.rank + 1, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=width, IB=run.ib,
-            NORM=layout.mix_norm,
-        )  # fmt: skip
-        if layout.mix_norm:
-            at = self.d_packed.part(layout.at_norm(base, directions), modes)
-            self._sum(d_norm, at, layout.width, modes, layout.size)
-        plan.release(total, d_norm)
+        step = layout.at_readout - layout.at_drive
+        for total, (_, base, modes, mixes) in zip(self.totals, run.mixes(), strict=False):
+            d_norm = plan.space(mixes, models, layout.width, modes)
+            plan.launch(
+                unpack_kernel, (layout.width, models, mixes), run.packed, total, self.d_packed, d_norm, layout.size,
+                base, step, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=padded(2 * modes), IB=run.ib,
+                NORM=layout.mix_norm,
+            )  # fmt: skip
+            if layout.mix_norm:
+                at = self.d_packed.part(layout.at_norm(base, modes // layout.modes), modes)
+                self._sum(d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
 
     def _sum(
         self, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *, rest: Buffer | None = None,
-        split: int | None = None, add: bool = False,
+        split: int | None = None, add: bool = False, mixes: int = 1, step: int = 0,
     ) -> None:  # fmt: skip
-        """Σ over `rows` of `partial` (m, rows, width); columns from `split` on go to `rest`."""
+        """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`."""
         tall, wide = _SUM_TILE
         self.plan.launch(
-            sum_kernel, (-(-width // wide), self.shape.models), partial, out, rest or out, rows, width,
-            width if split is None else split, stride, BR=tall, BC=wide, ADD=add,
+            sum_kernel, (-(-width // wide), self.shape.models, mixes), partial, out, rest or out, rows, width,
+            width if split is None else split, stride, step, BR=tall, BC=wide, ADD=add,
         )  # fmt: skip

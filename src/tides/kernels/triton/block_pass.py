@@ -61,7 +61,7 @@ class BlockPass:
         """Where the parts of `kept` lie."""
         self.parts: dict[str, Buffer] = {}
         offset = 0
-        for name, size in kept_sizes(self.layout, self.shape.models, self.shape.batch).items():
+        for name, size in kept_sizes(self.layout, self.shape).items():
             self.parts[name] = self.kept.part(offset, size)
             offset += -(-size // ALIGNED) * ALIGNED
         self.drive, self.readout = (
@@ -92,19 +92,33 @@ class BlockPass:
         """The tiles of both mixes, and the clocks of every sequence."""
         layout, shape = self.layout, self.shape
         clocks = (self.parts["frequency"], self.parts["scale"])
-        for tiles, base, directions in ((self.drive, layout.at_drive, 1), (self.readout, layout.at_readout, None)):
-            modes = layout.modes * (directions or layout.directions)
+        for tiles, base, modes, mixes in self.mixes():
+            apart = self.readout[0].offset - self.drive[0].offset
             self.plan.launch(
-                pack_kernel, (self.hb, shape.models), self.packed, *tiles, *clocks, layout.size, base,
-                layout.at_frequency, shape.batch, H=layout.width, P=modes, R=layout.rank, HB=self.hb,
-                PB=padded(2 * modes), IB=self.ib, NORM=layout.mix_norm, CLOCKS=directions is not None,
+                pack_kernel, (self.hb, shape.models, mixes), self.packed, *tiles, *clocks, layout.size, base,
+                layout.at_readout - layout.at_drive, apart, layout.at_frequency, shape.batch, H=layout.width, P=modes,
+                R=layout.rank, HB=self.hb, PB=padded(2 * modes), IB=self.ib, NORM=layout.mix_norm,
+                CLOCKS=base == layout.at_drive,
             )  # fmt: skip
 
-    def run_enter(self) -> tuple[Buffer, Buffer]:
-        """Decay rates (m·b, l, p) and the planes of the drives (m·b, l, p, 2)."""
+    def mixes(self) -> list[tuple[tuple[Buffer, ...], int, int, int]]:
+        """Tiles, place in `packed`, modes, and how many mixes of that size lie one behind the other."""
+        layout = self.layout
+        if layout.directions == 1:
+            return [(self.drive, layout.at_drive, layout.modes, 2)]
+        both = ((self.drive, layout.at_drive, 1), (self.readout, layout.at_readout, layout.directions))
+        return [(tiles, base, layout.modes * directions, 1) for tiles, base, directions in both]
+
+    def run_enter(self, *, again: bool = False) -> tuple[Buffer, Buffer]:
+        """Decay rates (m·b, l, p) and the planes of the drives (m·b, l, p, 2); made `again` unless they were kept."""
         layout, config, shape = self.layout, self.config, self.shape
-        decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
-        drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
+        if shape.keeps:
+            decay, drive = self.parts["decay"], self.parts["drives"]
+            if again:
+                return decay, drive
+        else:
+            decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
+            drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
         self.plan.launch(
             enter_kernel, self._grid(), *self.inputs, *self.drive[:2], decay, drive, shape.rows, layout.size,
             layout.at_drive_code, config.eps, config.clip, **self.drive_flags, **self.rate_flags, BM=_ROWS,
@@ -126,12 +140,17 @@ class BlockPass:
             found.append((scan, (decay, *clocks, drive, drive, drive, drive)))
         return found
 
-    def run_scans(self, decay: Buffer, drive: Buffer) -> list[Buffer]:
+    def run_scans(self, decay: Buffer, drive: Buffer, *, again: bool = False) -> list[Buffer]:
         """The planes of every direction's states (m·b, l, p, 2)."""
-        states = []
-        for scan, inputs in self.scans(decay, drive):
-            states.append(self.plan.space(scan.rows, scan.steps, scan.modes, 2))
-            scan.run(self.plan, forward_kernel, inputs, (states[-1],))
+        if self.shape.keeps:
+            states = [self.parts[f"states {direction}"] for direction in range(self.layout.directions)]
+            if again:
+                return states
+        else:
+            shape = (self.shape.sequences, self.shape.steps, self.layout.modes, 2)
+            states = [self.plan.space(*shape) for _ in range(self.layout.directions)]
+        for k, (scan, inputs) in enumerate(self.scans(decay, drive)):
+            scan.run(self.plan, forward_kernel, inputs, (states[k],))
         return states
 
     def run_leave(self, states: list[Buffer], out: Buffer) -> None:

@@ -49,7 +49,7 @@ def run_forward(
     lead = x.shape[:-2]
     out = torch.empty_like(x)
     s, lam, pending = (torch.empty(*lead, layout.modes, dtype=torch.complex64, device=x.device) for _ in range(3))
-    kept = x.new_empty(*lead[:-1], kept_size(layout, shape.models, shape.batch))
+    kept = x.new_empty(*lead[:-1], kept_size(layout, shape))
     numbers = (0.0, 0.0) if norm is None else (norm.eps, norm.momentum)
     plan = _plan_forward(config, shape, matrix_precision(), *numbers)
     running = (x, x) if norm is None else (norm.mean, norm.var)
@@ -115,12 +115,12 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
     if not wanted.gaps:
         d_gaps = [plan.space(run.gaps.size)] * 2
     gradients = BlockGradients(run, gradient, dx, d_packed)
-    decay, drive = run.run_enter()
-    states = run.run_scans(decay, drive)
+    decay, drive = run.run_enter(again=True)
+    states = run.run_scans(decay, drive, again=True)
     d_states = gradients.leave(states)
     gradients.add_last(d_states[0], d_s, 2 * layout.modes)
     d_decay, d_drive = gradients.scans(states, d_states, decay, drive, d_gaps, d_lam)
-    plan.release(decay, drive, *states, *d_states)
+    plan.release(*(buffer for buffer in (decay, drive, *states) if not shape.keeps), *d_states)
     gradients.add_last(d_decay, d_lam, layout.modes, step=2)
     gradients.add_last(d_drive, d_pending, 2 * layout.modes)
     gradients.enter(d_decay, d_drive, d_affine)

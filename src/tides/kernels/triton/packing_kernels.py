@@ -19,25 +19,29 @@ def load_factors(
 
 @triton.jit
 def pack_kernel(
-    packed, kernel, root, gram_out, frequency, scale, W, at_base, at_frequency, batch, H: tl.constexpr, P: tl.constexpr,
-    R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr, CLOCKS: tl.constexpr,
+    packed, kernel, root, gram_out, frequency, scale, W, at_base, packed_step, step, at_frequency, batch,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
+    NORM: tl.constexpr, CLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Column h: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
+    """Column h of a mix: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
 
-    With `CLOCKS` also a row of frequencies and of time scales exp(log step) for every sequence, as `evolve` wants them.
+    The grid's third axis are mixes, `packed_step` apart in `packed` and `step` where they go. With `CLOCKS` also a row
+    of frequencies and of time scales exp(log step) for every sequence, as `evolve` wants them.
     """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
     packed += model * W
-    kernel += model * (R + 1) * HB * PB
-    root += model * (R + 1) * IB * HB
-    gram_out += model * (R + 1) * HB * IB
+    mix = tl.program_id(2)
+    at_base += mix * packed_step
+    kernel += model * (R + 1) * HB * PB + mix * step
+    root += model * (R + 1) * IB * HB + mix * step
+    gram_out += model * (R + 1) * HB * IB + mix * step
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     if CLOCKS:
         turn = tl.load(packed + at_frequency + o, o < P, 0.0)
         pace = tl.exp(tl.load(packed + at_frequency + P + o, o < P, 0.0))
-        for sequence in range(h, batch, HB):
+        for sequence in range(h + mix * batch, batch, HB):
             at = (model * batch + sequence) * P + o
             tl.store(frequency + at, turn, o < P)
             tl.store(scale + at, pace, o < P)
@@ -67,15 +71,21 @@ def pack_kernel(
 
 @triton.jit
 def unpack_kernel(
-    packed, d_kernel, d_packed, d_norm, W, at_base, members, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
+    packed, d_kernel, d_packed, d_norm, W, at_base, packed_step, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
     HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G."""
+    """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G.
+
+    `d_kernel` is (mix, model, i, h, PB + IB), `d_norm` (mix, model, h, p).
+    """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
+    mix = tl.program_id(2)
+    at_base += mix * packed_step
     packed += model * W
     d_packed += model * W
-    d_kernel += model * members * HB * (PB + IB)
+    model += mix * tl.num_programs(1)
+    d_kernel += model * (R + 1) * HB * (PB + IB)
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     at = (i[None, :] * HB + h) * (PB + IB)

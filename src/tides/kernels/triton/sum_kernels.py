@@ -5,23 +5,27 @@ import triton.language as tl
 
 
 @triton.jit
-def sum_kernel(partial, out, rest, rows, width, split, stride, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr):
-    """out[model, c] = Σ_r partial[model, r, c], added to what is there with `ADD`.
+def sum_kernel(
+    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr
+):  # fmt: skip
+    """out[mix, model, c] = Σ_r partial[mix, model, r, c], added to what is there with `ADD`.
 
-    Models lie `stride` apart in `out`; columns from `split` on go to `rest` (model, width − split).
+    Models lie `stride` apart in `out`, mixes `step`; columns from `split` on go to `rest` (model, width − split).
     """
     model = tl.program_id(1).to(tl.int64)
+    out += model * stride + tl.program_id(2) * step
+    rest += model * (width - split)
+    model += tl.program_id(2) * tl.num_programs(1)
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     total = tl.zeros((BC,), tl.float32)
     for start in range(0, rows, BR):
         row = start + tl.arange(0, BR)
         at = (model * rows + row)[:, None] * width + c[None, :]
         total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (c < width)[None, :], 0.0), axis=0)
-    out += model * stride + c
     if ADD:
-        total += tl.load(out, c < split, 0.0)
-    tl.store(out, total, c < split)
-    tl.store(rest + model * (width - split) + c - split, total, (c >= split) & (c < width))
+        total += tl.load(out + c, c < split, 0.0)
+    tl.store(out + c, total, c < split)
+    tl.store(rest + c - split, total, (c >= split) & (c < width))
 
 
 @triton.jit
