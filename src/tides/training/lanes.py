@@ -134,12 +134,12 @@ class _Lane:
         self.rate_is_set = False
         self.total = torch.zeros((), device=self.device)
         self.summary = torch.zeros(0)
+        sizes = sorted({len(batch) for batch in self.batches})
+        self.chosen = {size: torch.zeros(size, dtype=torch.long, device=self.device) for size in sizes}
+        start = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         if on_gpu:
             # Everything above was made on another stream.
             torch.cuda.synchronize(self.device)
-        start = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-        sizes = sorted({len(batch) for batch in self.batches})
-        self.chosen = {size: torch.zeros(size, dtype=torch.long, device=self.device) for size in sizes}
         self.descend = {size: self.track.prepare(self._descent(size)) for size in sizes}
         self.model.eval()
         self.answer = self.track.prepare(self._answer)
