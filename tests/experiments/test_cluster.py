@@ -181,7 +181,8 @@ run_cells(stub.make(range(4), Path(place)), Path(folder), engine=Cluster(address
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_keeps_what_is_finished(session: str, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_keeps_what_is_finished(session: str, place: Path, tmp_path: Path, kind: int) -> None:
     (place / "open").unlink()
     (place / "seed0").touch()
     words = [sys.executable, "-c", _DRIVER, str(place), str(tmp_path / "runs"), session]
@@ -189,8 +190,8 @@ def test_an_interrupted_run_keeps_what_is_finished(session: str, place: Path, tm
         try:
             stub.wait_for(lambda: list(tmp_path.rglob("*.json")), "a record")
             stub.wait_for(lambda: len(stub.count(place, "begin")) == 3, "two cells at work")
-            driver.send_signal(signal.SIGINT)
-            assert "KeyboardInterrupt" in driver.communicate(timeout=120)[1]
+            driver.send_signal(kind)
+            assert (kind == signal.SIGKILL) or "KeyboardInterrupt" in driver.communicate(timeout=120)[1]
         finally:
             driver.kill()
     left = [event for event in stub.events(place) if event.seed != 0]
