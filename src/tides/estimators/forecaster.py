@@ -41,7 +41,8 @@ class TIDESForecaster(TIDESEstimator):
     """Forecasts irregular, partly observed series at any times; NaN is missing.
 
     Trained on random origins: of each series it sees what was known at some observed time and is asked for what was
-    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X and the
+    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch; each time a
+    share `input_drop` of what was observed is hidden, which helps where there are few series. X and the
     other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is left alone. Static features
     join every row as channels.
 
@@ -84,6 +85,7 @@ class TIDESForecaster(TIDESEstimator):
         validation: float = RECIPE.validation,
         training: Mapping[str, Any] | None = None,
         origins: int = 4,
+        input_drop: float = 0.0,
         smoothing: bool = False,
         gaussian: bool = True,
         interval: Literal["conformal", "gaussian"] = "conformal",
@@ -125,6 +127,7 @@ class TIDESForecaster(TIDESEstimator):
         self.horizon = horizon
         self.origins = origins
         self.smoothing = smoothing
+        self.input_drop = input_drop
         self.gaussian = gaussian
         self.interval = interval
         self.calibration = calibration
@@ -234,7 +237,8 @@ class TIDESForecaster(TIDESEstimator):
         return network.calibrate(gaps, shift, scale, pad(shift[:c], beyond), pad(scale[:c], beyond, value=1.0))
 
     def _task(self, train: IrregularDataset) -> Forecasting:
-        return Forecasting(tuple(self._scales.std[: len(self.schema_.channels)].tolist()), self.gaussian)
+        scale = tuple(self._scales.std[: len(self.schema_.channels)].tolist())
+        return Forecasting(scale, self.gaussian, self.input_drop)
 
     def _calibrate(self) -> None:
         kept, c = self._kept, len(self.schema_.channels)
