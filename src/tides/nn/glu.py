@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from tides.functional.heads import GLUWeights, glu_residual
 from tides.functional.tail import TailWeights
+from tides.nn.lookup import held
 
 
 class ResidualGLU(nn.Module):
@@ -38,10 +39,10 @@ class FeedForwardGLU(nn.Module):
 
     def weights(self) -> TailWeights | None:
         """The tensors in the form `kernels` take them, or None where there are no hidden units."""
-        if self.value is None or self.gate is None or self.out is None:
+        layers = (self.value, self.gate, self.out)
+        if None in layers:
             return None
-        pairs = ((layer.weight, layer.bias) for layer in (self.value, self.gate, self.out))
-        return TailWeights(*(tensor for pair in pairs for tensor in pair))
+        return TailWeights(*[held(layer, name) for layer in layers for name in ("weight", "bias")])  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.value is None or self.gate is None or self.out is None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tides.functional.heads import ModeHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix
 from tides.nn.glu import ResidualGLU
+from tides.nn.lookup import held
 from tides.nn.tags import Tag, set_tags
 
 _RANDOM_INIT_STD = 0.01
@@ -33,6 +34,7 @@ class ModeProjector(nn.Module):
         decay_vectors: bool,
     ) -> None:
         super().__init__()
+        self.deep = depth > 0
         self.blocks = nn.ModuleList(ResidualGLU(width) for _ in range(depth))
         self.weight = final_weight(start.numel(), width, init=init)
         self.bias = nn.Parameter(start.clone())
@@ -40,8 +42,8 @@ class ModeProjector(nn.Module):
         set_tags(self, bias="plain", norm="decayed" if decay_vectors else "plain")
 
     def head(self) -> ModeHead:
-        blocks = tuple(block.weights() for block in self.blocks if isinstance(block, ResidualGLU))
-        return ModeHead(self.bias, self.weight, self.norm, blocks)
+        blocks = tuple(block.weights() for block in self.blocks if isinstance(block, ResidualGLU)) if self.deep else ()
+        return ModeHead(held(self, "bias"), held(self, "weight"), held(self, "norm"), blocks)
 
 
 class MixProjector(nn.Module):
@@ -80,8 +82,9 @@ class MixProjector(nn.Module):
     def mix(self) -> Mix:
         if self.rank == "diag":
             return DiagonalMix(self.base, self.up, self.bias, self.norm)
-        down, down_bias = (None, None) if self.down is None else (self.down.weight, self.down.bias)
-        return LowRankMix(self.base, self.up, down, down_bias, self.norm)
+        down = self.down
+        weight, bias = (None, None) if down is None else (held(down, "weight"), held(down, "bias"))
+        return LowRankMix(held(self, "base"), held(self, "up"), weight, bias, held(self, "norm"))
 
 
 class StaticModes(nn.Module):
@@ -97,7 +100,8 @@ class StaticModes(nn.Module):
         set_tags(self, value=tag)
 
     def expanded(self) -> Tensor:
-        return torch.cat([self.value, self.sign * self.value]) if self.expand else self.value
+        value: Tensor = held(self, "value")
+        return torch.cat([value, self.sign * value]) if self.expand else value
 
     def head(self) -> ModeHead:
         return ModeHead(self.expanded())

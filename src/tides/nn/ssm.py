@@ -98,7 +98,8 @@ class SSM(nn.Module):
 
     def weights(self) -> SSMWeights:
         """The layer's tensors in the form `functional` and `kernels` take them."""
-        step = StepHead(self.step_weight, self.step_bias) if self.log_step is None else self.log_step.expanded()
+        log_step = self.log_step
+        step = StepHead(self.step_weight, self.step_bias) if log_step is None else log_step.expanded()
         return SSMWeights(
             self.decay.head(), self.frequency.head(), self.drive.mix(), self.readout.mix(), step, self.skip
         )

@@ -46,6 +46,15 @@ class FusedAdam(torch.optim.Adam):
                 )  # fmt: skip
         return None
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; without torch's entry for profilers."""
+        if not set_to_none:
+            super().zero_grad(set_to_none=False)
+            return
+        for settings in self.param_groups:
+            for parameter in settings["params"]:
+                parameter.grad = None
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self._groups = None
         super().add_param_group(param_group)
