@@ -107,6 +107,7 @@ def test_ours_stand_below_the_published_errors(tmp_path: Path) -> None:
     errors(tmp_path / "physiome", "linodenet", "LI01", [9.0, 9.0], epochs=1)
     errors(tmp_path / "physiome", "imts-mixer", "LI01", [0.2, 0.2, None, 0.2, 0.2])
     errors(tmp_path / "physiome", "cru", "HOD01", [None])
+    errors(tmp_path / "physiome", "grafiti", "LI01", [0.3] * 5, epochs=45)
     table = error_table(zoo._results(tmp_path / "physiome", [])[0], zoo._of("forecasting"))
     assert table.columns == ["model", "LI01", "HOD01"]
     found = rows(table)
@@ -115,6 +116,8 @@ def test_ours_stand_below_the_published_errors(tmp_path: Path) -> None:
     assert found["linodenet"][2].endswith(NOT_RUN)
     assert found["imts-mixer"][1] == "–\nours 0.200 ± 0.000\n4 of 5 folds, 1 diverged, stopped after 15 epochs"
     assert found["cru"][2].endswith("ours diverged")
+    # All of its published epochs.
+    assert found["grafiti"][1] == "0.202 ± 0.013\nours 0.300 ± 0.000\ndiffers"
     assert found["zero"][1] == "–\nours 1.000 ± 0.000"
     assert "mtan" not in found
     assert error_table([], zoo._of("forecasting")).rows == []
