@@ -1,0 +1,103 @@
+"""Plans of launches: temporaries that live together never share memory, and every argument is where it belongs."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed (extra `gpu`)")
+from tides.kernels.triton import launch
+from tides.kernels.triton.launch import ALIGNED, Buffer, LaunchPlan
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 5)), min_size=1, max_size=40))
+def test_temporaries_that_live_together_lie_apart(actions: list[tuple[int, int]]) -> None:
+    plan, living = LaunchPlan(), list[Buffer]()
+    most = 0
+    for size, ended in actions:
+        for _ in range(min(ended, len(living))):
+            plan.release(living.pop(0))
+        new = plan.space(size)
+        assert new.offset % ALIGNED == 0
+        for other in living:
+            assert new.offset + new.size <= other.offset or other.offset + other.size <= new.offset
+        living.append(new)
+        most = max(most, sum(-(-buffer.size // ALIGNED) * ALIGNED for buffer in living))
+        assert all(buffer.offset + buffer.size <= plan._sizes[0] for buffer in living)
+    assert plan._sizes[0] >= most
+
+
+def test_memory_is_used_again() -> None:
+    plan = LaunchPlan()
+    first, second = plan.space(100), plan.space(100)
+    plan.release(first, second)
+    assert plan.space(250).offset == first.offset
+    assert plan._sizes[0] == 4 * ALIGNED
+
+
+@pytest.mark.parametrize(
+    ("some", "other"),
+    [(1, 2), (16, 17), (2**31, 2**31 - 16), (Buffer(0, 4, 1), Buffer(0, 5, 1)), (3, 3.0), (32, Buffer(0, 0, 1))],
+)
+def test_what_triton_compiles_for_is_told_apart(some: Any, other: Any) -> None:
+    assert launch._specialised(some) != launch._specialised(other)
+
+
+class Compiled:
+    """Stands for a compiled kernel; remembers with what it was launched."""
+
+    function, packed_metadata = 7, (4, 1, 0)
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def run(self, *arguments: Any) -> None:
+        self.calls.append(arguments)
+
+
+class Kernel:
+    """Stands for a kernel: compiling it once gives `compiled`."""
+
+    arg_names = ("x", "offset", "out", "SIZE", "scale")
+
+    def __init__(self) -> None:
+        self.compiled, self.plainly = Compiled(), 0
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def call(*arguments: Any, **flags: Any) -> Compiled:
+            self.plainly += 1
+            return self.compiled
+
+        return call
+
+
+def test_a_repeat_calls_the_compiled_kernel_with_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    active = SimpleNamespace(get_current_device=lambda: 0, get_current_stream=lambda device: 99)
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(launch, "_DIRECT", True)
+    monkeypatch.setattr(launch, "_known", {})
+    kernel, plan = Kernel(), LaunchPlan()
+    x = plan.tensor(32)
+    temporary = plan.space(10)
+    plan.launch(kernel, (3,), x.part(16, 16), 5, temporary, SIZE=4, scale=2.0)
+    given_x = torch.zeros(32)
+    plan.run(given_x)
+    assert (kernel.plainly, kernel.compiled.calls) == (1, [])
+    plan.run(given_x)
+    ((*head, first, number, where, size, scale),) = kernel.compiled.calls
+    assert head == [3, 1, 1, 99, 7, (4, 1, 0), None, None, None]
+    assert (first, number, size, scale) == (given_x.data_ptr() + 64, 5, 4, 2.0)
+    assert where % 16 == 0
+    assert kernel.plainly == 1
+    # A tensor that begins elsewhere is no case for the kernel that was compiled for a multiple of 16 bytes.
+    plan.run(torch.zeros(33)[1:])
+    assert kernel.plainly == 2
+    # Another plan of the same kind needs no compilation at all.
+    other = LaunchPlan()
+    y, room = other.tensor(64), other.space(80)
+    other.launch(kernel, (2, 2), y.part(32, 16), 7, room, SIZE=4, scale=2.0)
+    other.run(torch.zeros(64))
+    assert (kernel.plainly, len(kernel.compiled.calls)) == (2, 2)
