@@ -12,18 +12,21 @@ class _Group(NamedTuple):
     first: list[Tensor]
     second: list[Tensor]
     steps: list[Tensor]
+    counts: Tensor
+    """All of `steps`, which are parts of it."""
 
 
 class FusedAdam(torch.optim.Adam):
     """`torch.optim.Adam(fused=True)`, AdamW with `decoupled_weight_decay`: the same state, launches and numbers.
 
-    torch collects parameters, moments and counts anew at every step, which takes longer than the update of a small
-    model. Here they are remembered after a step in which every parameter had a gradient; a step in which one has none
-    is torch's own.
+    torch collects parameters, moments and counts anew at every step and counts for every parameter by itself, which
+    takes longer than the update of a small model. Here they are remembered after a step in which every parameter had a
+    gradient; a step in which one has none is torch's own.
     """
 
     def __init__(self, params: Any, **options: Any) -> None:
         self._groups: list[_Group] | None = None
+        self._captured = False
         super().__init__(params, fused=True, **options)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -32,11 +35,13 @@ class FusedAdam(torch.optim.Adam):
         whole = not any(gradient is None for row in gradients for gradient in row)
         if self._groups is None or closure is not None or not whole:
             loss = super().step(closure)
-            self._groups = self._collect() if whole and closure is None else None
+            # A graph that was captured with torch's own step goes on counting in the tensors it saw.
+            self._captured |= torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+            self._groups = self._collect() if whole and closure is None and not self._captured else None
             return loss
         with torch.no_grad():
             for group, settings, row in zip(self._groups, self.param_groups, gradients, strict=True):
-                torch._foreach_add_(group.steps, 1)
+                group.counts.add_(1)
                 update = torch._fused_adamw_ if settings["decoupled_weight_decay"] else torch._fused_adam_
                 beta1, beta2 = settings["betas"]
                 update(
@@ -71,6 +76,10 @@ class FusedAdam(torch.optim.Adam):
             if settings["amsgrad"] or settings["maximize"] or len({(p.device, p.dtype) for p in parameters}) != 1:
                 return None
             states = [self.state[parameter] for parameter in parameters]
-            slots = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-            groups.append(_Group(list(parameters), *slots))
+            first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+            counts = torch.stack([state["step"] for state in states])
+            steps = list(counts.unbind())
+            for state, step in zip(states, steps, strict=True):
+                state["step"] = step
+            groups.append(_Group(list(parameters), first, second, steps, counts))
         return groups
