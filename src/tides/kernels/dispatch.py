@@ -112,7 +112,7 @@ def block_operator(
 ) -> Callable[..., tuple[Tensor, SSMState]] | None:
     """A whole block, norm to residual, as one operator of the chosen backend; None where it is composed from parts."""
     backend = _choose(x, weights, spec)
-    if backend != "triton" or _module(backend).block_obstacle(weights, spec, tail) is not None:
+    if backend not in ("cpu", "triton") or _module(backend).block_obstacle(weights, spec, tail) is not None:
         return None
     operator: Callable[..., tuple[Tensor, SSMState]] = _module(backend).fused_block
     return operator

@@ -1,5 +1,6 @@
 """`Block`: norm → SSM → GELU → GLU around a residual connection (paper, appendix A)."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -59,7 +60,7 @@ class Block(nn.Module):
         return self._finish(x, y), last
 
     def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
-        """The block as one operator, where the backend has one for it; it keeps its input alone."""
+        """The block as one operator, where the backend has one for it."""
         if not isinstance(self.norm, MaskedBatchNorm):
             return None
         tail = self.glu.weights()
@@ -69,13 +70,18 @@ class Block(nn.Module):
         operator = kernels.block_operator(x, weights, spec, tail)
         if operator is None:
             return None
+        # On a GPU the operator keeps its input alone anyway.
+        again = self.recompute and torch.is_grad_enabled() and x.device.type == "cpu"
         norm: RunningNorm | Tensor
-        if kernels.runs_at_once(x) and self.norm.gather is None:
+        if kernels.runs_at_once(x) and self.norm.gather is None and not again:
             norm = self.norm.running(x, valid)
         else:
             norm = torch.stack(self.norm.affine(self.norm.statistics(x, valid)))
-        dropout = self.dropout.p if self.training else 0.0
-        return operator(x, norm, gaps, weights, spec, tail, valid=valid, dropout=dropout)
+        run = partial(operator, valid=valid, dropout=self.dropout.p if self.training else 0.0)
+        if again:
+            result: tuple[Tensor, SSMState] = checkpoint(run, x, norm, gaps, weights, spec, tail, use_reentrant=False)
+            return result
+        return run(x, norm, gaps, weights, spec, tail)
 
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""

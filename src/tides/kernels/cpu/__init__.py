@@ -12,6 +12,7 @@ except ImportError as error:
     raise ImportError("numba; install it with `pip install tides-ssm[speed]`") from error
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
+from tides.kernels.cpu.block import block_obstacle, fused_block
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, read_out
 from tides.kernels.cpu.rates import decay_rates
@@ -31,4 +32,4 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
     return None
 
 
-__all__ = ["OPS", "obstacle", "scan"]
+__all__ = ["OPS", "block_obstacle", "fused_block", "obstacle", "scan"]

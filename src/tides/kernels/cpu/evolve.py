@@ -33,7 +33,7 @@ def _inputs(decay: Tensor, frequency: Tensor, gaps: Tensor, scale: Tensor, drive
     ]
 
 
-def _forward(
+def evolve_forward(
     decay: Tensor,
     frequency: Tensor,
     gaps: Tensor,
@@ -45,6 +45,7 @@ def _forward(
     hold: str,
     reverse: bool,
 ) -> Tensor:
+    """The states at every step, for arguments as in `operators.evolve_operator`."""
     out = torch.empty_like(drive, memory_format=torch.contiguous_format)
     states, sequences = rows(out), _sequences(drive, cu_seqlens)
     inputs = _inputs(decay, frequency, gaps, scale, drive)
@@ -58,7 +59,7 @@ def _forward(
     return out
 
 
-def _backward(
+def evolve_backward(
     gradient: Tensor,
     s: Tensor,
     decay: Tensor,
@@ -99,4 +100,4 @@ def _backward(
     return d_decay, by_row[0].clone() if static else d_frequency, d_gaps, by_row[1].clone(), d_drive, ds0
 
 
-evolve = evolve_operator("cpu", _forward, _backward)
+evolve = evolve_operator("cpu", evolve_forward, evolve_backward)

@@ -1,5 +1,7 @@
 """v_k = B_k u_k and y_k = Re(C_k s_k) + skip ⊙ u_k with low-rank or full heads, as operators."""
 
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -11,8 +13,9 @@ from tides.functional.mixes import LowRankMix, Mix, mix_factors
 from tides.functional.ssm import SSMSpec, SSMWeights
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.cpu import mix_loops as loops
-from tides.kernels.cpu.mix_blocks import Columns, Scratch, run_blocks, summed
-from tides.kernels.mixing import drive_kernel, readout_kernel, unweighted
+from tides.kernels.cpu.mix_tile import Columns, MixTile, block_steps, run_blocks
+from tides.kernels.cpu.planes import Planes, View
+from tides.kernels.mixing import d_drive_kernel, d_readout_kernel, drive_kernel, readout_kernel, unweighted
 
 
 def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
@@ -44,6 +47,65 @@ def _arguments(mix: LowRankMix) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     return F.pad(down, (0, 1))[None], F.pad(bias, (0, 1), value=1.0)[None], mix_factors(mix)[None], norm
 
 
+class _Scratch:
+    """One thread's memory for a mix by itself: inputs and codes as planes, and the sums over all blocks."""
+
+    def __init__(self, kernel: Tensor, down: Tensor, offset: Tensor, forms: Tensor | None, steps: int) -> None:
+        self.planes = Planes(steps, kernel.dtype)
+        width, size = down.shape
+        self.encoder = torch.cat([down, offset.unsqueeze(0)]).t().contiguous()
+        self.u = self.planes.add(width, ones=True)
+        self.du, self.code, self.d_code = (self.planes.add(n) for n in (width, size, size))
+        columns = 0 if forms is None else width
+        self.tile = MixTile(size, kernel.shape[0] // size, kernel.shape[1], columns, self.planes)
+        self.tile.load(kernel, forms)
+        self.x, self.dx = self.planes.add(self.tile.inner), self.planes.add(self.tile.inner)
+        self.out = self.planes.add(self.tile.outer)
+        self.scaled = self.planes.add(width)
+        self.d_encoder = torch.zeros_like(self.encoder)
+        self.d_skip = torch.zeros(width, dtype=torch.float64)
+
+    @property
+    def inputs(self) -> View:
+        """u without its row of ones."""
+        return self.u.rows(0, self.encoder.shape[1] - 1)
+
+    def encode(self, u: Any) -> None:
+        """`u` and `code` from rows (n, h)."""
+        loops.transposed(u, self.inputs.array)
+        torch.mm(self.encoder, self.u.tensor, out=self.code.tensor)
+
+    def encode_backward(self) -> None:
+        """Adds the share of `d_code` to `du`, and collects the encoder's gradient."""
+        self.du.tensor.addmm_(self.encoder[:, :-1].t(), self.d_code.tensor)
+        self.d_encoder.addmm_(self.d_code.tensor, self.u.turned)
+
+
+def _summed(teams: list[list[_Scratch]], name: str) -> Tensor:
+    """What every team of threads collected under `name`, one row per problem."""
+    return torch.stack([torch.stack([attrgetter(name)(each) for each in team]).sum(0) for team in teams])
+
+
+def _d_encoder(teams: list[list[_Scratch]]) -> tuple[Tensor, Tensor]:
+    """Gradients of A and c."""
+    found = _summed(teams, "d_encoder").mT
+    return found[:, :-1].contiguous(), found[:, -1].contiguous()
+
+
+def _run(
+    kernel: Tensor, down: Tensor, offset: Tensor, columns: Columns | None, n: int, work: Any
+) -> list[list[_Scratch]]:
+    """`work(m, scratch, start, stop)` for every block of every problem m."""
+    size = offset.shape[1]
+    steps = block_steps(max(kernel.shape[1], size * kernel.shape[2]))
+    teams = []
+    for m in range(len(offset)):
+        forms = None if columns is None else columns.forms[m]
+        make = partial(_Scratch, kernel[m], down[m].detach(), offset[m].detach(), forms, steps)
+        teams.append(run_blocks(make, steps, n, partial(work, m)))
+    return teams
+
+
 @torch.library.custom_op("tides::mix_in_cpu", mutates_args=(), device_types="cpu")
 def mix_in_op(u: Tensor, down: Tensor, offset: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """u (m, n, h), A (m, h, i), c (m, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), interleaved."""
@@ -52,14 +114,18 @@ def mix_in_op(u: Tensor, down: Tensor, offset: Tensor, factors: Tensor, norm: Te
     out = u.new_empty(*u.shape[:2], kernel.shape[-1])
     us, outs = u.numpy(), out.numpy()
 
-    def work(scratch: Scratch, m: int, start: int, stop: int) -> None:
-        x = u[m, start:stop]
-        scratch.encode(x)
-        if columns is not None:
-            scratch.normalise(us[m], start, stop, eps)
-        scratch.forward(x if columns is None else scratch.scaled_n, start, stop, outs[m])
+    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+        tile = scratch.tile
+        scratch.encode(us[m, start:stop])
+        if columns is None:
+            tile.forward(scratch.code.array, scratch.inputs.tensor, scratch.out.array)
+        else:
+            tile.find_norms(scratch.code.array, eps)
+            loops.multiplied(scratch.inputs.array, tile.inverse.array, scratch.scaled.array)
+            tile.forward(scratch.code.array, scratch.scaled.tensor, scratch.out.array)
+        loops.transposed(scratch.out.array, outs[m, start:stop])
 
-    run_blocks(kernel, down.detach(), offset.detach(), columns, u.shape[1], work)
+    _run(kernel, down, offset, columns, u.shape[1], work)
     return out
 
 
@@ -73,25 +139,25 @@ def mix_in_backward(
     du = torch.empty_like(u)
     us, dus = u.numpy(), du.numpy()
 
-    def work(scratch: Scratch, m: int, start: int, stop: int) -> None:
-        g, x = gradient[m, start:stop], u[m, start:stop]
-        scratch.encode(x)
+    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+        tile, code, d_code = scratch.tile, scratch.code.array, scratch.d_code.array
+        g = gradient[m, start:stop]
+        scratch.encode(us[m, start:stop])
         if columns is None:
-            scratch.backward(g, us[m], start, start, stop, dus[m])
+            tile.backward(g.t(), g, code, scratch.inputs.array, d_code, scratch.du.array)
         else:
-            scratch.normalise(us[m], start, stop, eps)
-            scratch.backward(g, scratch.norm_arrays[2], 0, start, stop, dus[m])
-            loops.d_square_in(us[m], start, stop, scratch.inverses, dus[m])
-            scratch.normalise_backward(stop - start)
-        scratch.encode_backward(x)
-        du[m, start:stop].addmm_(scratch.d_code_n, scratch.lift)
+            tile.find_norms(code, eps)
+            loops.multiplied(scratch.inputs.array, tile.inverse.array, scratch.scaled.array)
+            tile.backward(g.t(), g, code, scratch.scaled.array, d_code, scratch.du.array)
+            loops.d_square_in(scratch.inputs.array, tile.inverse.array, scratch.du.array)
+            tile.norms_backward(code, d_code)
+        scratch.encode_backward()
+        loops.transposed(scratch.du.array, dus[m, start:stop])
 
-    teams = run_blocks(kernel, down.detach(), offset.detach(), columns, u.shape[1], work)
-    m, p, h, _, i = factors.shape
-    d_weighted = summed(teams, "d_kernel").view(m, i, h, p, 2).permute(0, 3, 2, 4, 1)
-    d_norms = None if columns is None else columns.d_factors(summed(teams, "d_forms"))
-    d_code = (summed(teams, "d_down"), summed(teams, "d_offset"))
-    return (du, *d_code, *unweighted(d_weighted, factors, norm, d_norms))
+    teams = _run(kernel, down, offset, columns, u.shape[1], work)
+    d_weighted = d_drive_kernel(_summed(teams, "tile.d_kernel"), factors)
+    d_norms = None if columns is None else columns.d_factors(_summed(teams, "tile.d_forms"))
+    return (du, *_d_encoder(teams), *unweighted(d_weighted, factors, norm, d_norms))
 
 
 @torch.library.custom_op("tides::mix_out_cpu", mutates_args=(), device_types="cpu")
@@ -113,16 +179,18 @@ def mix_out_op(
     out = torch.empty_like(u)
     us, outs, skips = u.numpy(), out.numpy(), skip.detach().contiguous().numpy()
 
-    def work(scratch: Scratch, m: int, start: int, stop: int) -> None:
-        scratch.encode(u[m, start:stop])
-        scratch.forward(x[m, start:stop], start, stop, outs[m])
+    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+        tile, code, mixed = scratch.tile, scratch.code.array, scratch.out.array
+        scratch.encode(us[m, start:stop])
+        tile.forward(code, x[m, start:stop].t(), mixed)
         if columns is None:
-            loops.added_skip(start, stop, us[m], skips[m], outs[m])
+            loops.added_skip(mixed, scratch.inputs.array, skips[m], scratch.scaled.array)
         else:
-            scratch.normalise(outs[m], start, stop, eps)
-            loops.finished(start, stop, scratch.inverses, us[m], skips[m], outs[m])
+            tile.find_norms(code, eps)
+            loops.finished(mixed, tile.inverse.array, scratch.inputs.array, skips[m], scratch.scaled.array)
+        loops.transposed(scratch.scaled.array, outs[m, start:stop])
 
-    run_blocks(kernel, down.detach(), offset.detach(), columns, u.shape[1], work)
+    _run(kernel, down, offset, columns, u.shape[1], work)
     return out
 
 
@@ -146,30 +214,33 @@ def mix_out_backward(
     dx, du = torch.empty_like(x), torch.empty_like(u)
     gradients, us, xs, dxs, dus, skips = (x.numpy() for x in (gradient, u, x, dx, du, skip))
 
-    def work(scratch: Scratch, m: int, start: int, stop: int) -> None:
-        rows = u[m, start:stop]
-        scratch.encode(rows)
-        if columns is None:
-            scratch.backward(gradient[m, start:stop], xs[m], start, start, stop, dxs[m])
-        else:
+    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+        tile, code, d_code = scratch.tile, scratch.code.array, scratch.d_code.array
+        scratch.encode(us[m, start:stop])
+        loops.transposed(xs[m, start:stop], scratch.x.array)
+        loops.transposed(gradients[m, start:stop], scratch.scaled.array)
+        loops.skip_backward(
+            scratch.scaled.array, scratch.inputs.array, skips[m], scratch.du.array, scratch.d_skip.numpy()
+        )
+        if columns is not None:
             # The mix before its norm, made again: taken from the output, it would drown in the skip connection.
-            scratch.forward(x[m, start:stop], 0, stop - start, scratch.mixed)
-            scratch.normalise(gradients[m], start, stop, eps)
-            scratch.backward(scratch.scaled_n, xs[m], start, start, stop, dxs[m])
-            loops.d_square_out(gradients[m], start, stop, scratch.mixed, scratch.inverses)
-            scratch.normalise_backward(stop - start)
-        scratch.encode_backward(rows)
-        torch.mm(scratch.d_code_n, scratch.lift, out=du[m, start:stop])
-        loops.skip_backward(gradients[m], us[m], skips[m], start, stop, dus[m], scratch.skip_array)
+            tile.forward(code, scratch.x.tensor, scratch.out.array)
+            tile.find_norms(code, eps)
+            loops.scaled_by(scratch.scaled.array, tile.inverse.array)
+            loops.d_square_out(scratch.scaled.array, scratch.out.array, tile.inverse.array)
+        tile.backward(scratch.scaled.tensor, scratch.scaled.turned, code, scratch.x.array, d_code, scratch.dx.array)
+        if columns is not None:
+            tile.norms_backward(code, d_code)
+        scratch.encode_backward()
+        loops.transposed(scratch.dx.array, dxs[m, start:stop])
+        loops.transposed(scratch.du.array, dus[m, start:stop])
 
-    teams = run_blocks(kernel, down.detach(), offset.detach(), columns, u.shape[1], work)
-    d_skip = summed(teams, "skip_sums").to(skip.dtype)
-    m, p, h, _, i = factors.shape
-    signed = summed(teams, "d_kernel").view(m, i, p, 2, h) * factor
-    signed[:, :, :, 1].neg_()
-    d_norms = None if columns is None else columns.d_factors(summed(teams, "d_forms"))
-    d_factors, d_norm = unweighted(signed.permute(0, 2, 4, 3, 1), factors, norm, d_norms)
-    return dx.view(s.shape), du, summed(teams, "d_down"), summed(teams, "d_offset"), d_factors, d_norm, d_skip
+    teams = _run(kernel, down, offset, columns, u.shape[1], work)
+    d_weighted = d_readout_kernel(_summed(teams, "tile.d_kernel") * factor, factors)
+    d_norms = None if columns is None else columns.d_factors(_summed(teams, "tile.d_forms"))
+    d_factors, d_norm = unweighted(d_weighted, factors, norm, d_norms)
+    d_skip = _summed(teams, "d_skip").to(skip.dtype)
+    return dx.view(s.shape), du, *_d_encoder(teams), d_factors, d_norm, d_skip
 
 
 @mix_in_op.register_fake

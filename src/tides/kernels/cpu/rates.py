@@ -51,7 +51,7 @@ def _normalised(theta, weight, normed, eps, out, scales):  # type: ignore[no-unt
 
 
 @compiled
-def _reparameterised(x, kind, limit):  # type: ignore[no-untyped-def]
+def reparameterised(x, kind, limit):  # type: ignore[no-untyped-def]
     """x ← min(ρ(x), limit). One loop per map: a choice inside would keep the compiler from vectorising."""
     real = x.dtype.type
     half, one, bound = real(0.5), real(1), real(limit)
@@ -69,7 +69,7 @@ def _reparameterised(x, kind, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _slopes(x, kind, limit, gradient):  # type: ignore[no-untyped-def]
+def slopes(x, kind, limit, gradient):  # type: ignore[no-untyped-def]
     """x ← gradient · ρ'(x), nothing where the limit holds."""
     real = x.dtype.type
     half, one, two, zero, bound = real(0.5), real(1), real(2), real(0), real(limit)
@@ -122,7 +122,7 @@ def rates_op(theta: Tensor, norm: Tensor | None, reparam: int, limit: float, eps
             part = y[slice(*span)]
             scales = np.empty(len(part), dtype=part.dtype)
             _normalised(x[slice(*span)], weight, norm is not None, eps, part, scales)
-            _reparameterised(part.reshape(-1), reparam, limit)
+            reparameterised(part.reshape(-1), reparam, limit)
 
         run_jobs(work, spans(theta.shape[1], torch.get_num_threads()))
     return out
@@ -139,7 +139,7 @@ def rates_backward(
     for m in range(theta.shape[0]):
         g, x, weight, dx = (tensor[m].numpy() for tensor in (gradient, theta, weights, d_theta))
         _normalised(x, weight, norm is not None, eps, dx, scales)
-        _slopes(dx.reshape(-1), reparam, limit, g.reshape(-1))
+        slopes(dx.reshape(-1), reparam, limit, g.reshape(-1))
         if norm is not None:
             _norm_backward(x, weight, scales, dx, d_weight[m].numpy())
     return d_theta, theta.new_empty(theta.shape[0], 0) if norm is None else d_weight.to(theta.dtype)
