@@ -24,6 +24,7 @@ def refused(*words: str) -> str:
             "--address, --shared-files: found --engine local, wanted --engine ray",
         ),
         (["--cpus", "2"], "--cpus: found --engine local, wanted --engine ray"),
+        (["--streams", "2"], "--streams: wanted --device cuda with --engine local, and not --workers"),
         (
             ["--engine", "ray", "--device", "cuda:1"],
             "--device: found 'cuda:1', wanted cpu or cuda, because Ray chooses among the GPUs of a node",
@@ -46,3 +47,13 @@ def test_a_run_on_ray_prints_one_json_object(tmp_path: Path) -> None:
     assert found["computed"] == found["cells"] == len(os.listdir(tmp_path / "records")) > 0
     assert CliRunner().invoke(app, words).exit_code == 0
     assert json.loads(CliRunner().invoke(app, words).stdout)["cached"] == found["cells"]
+
+
+def test_a_log_file_tells_how_far_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.cli.run._SECONDS_BETWEEN_LINES", 0.0)
+    words = ["run", "physiome", "--variant", "recommended", "--quick", "--out", str(tmp_path), "--workers", "1"]
+    words += ["--set", "train.epochs=2", "--set", "train.warmup_epochs=1", "--set", "instances=10"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "physiome: 0.50 of 1 cells after" in result.stderr
+    assert "embedded-calcium-recommended-tides" in result.stderr

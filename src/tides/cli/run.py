@@ -1,6 +1,7 @@
 """`tides run`: compute an experiment's cells; complete ones are kept, so it can be stopped and repeated."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from tides.experiments.runner import Cell, Outcome
 
 app = typer.Typer()
+
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 @app.command()
@@ -157,13 +160,20 @@ def _with_bar(
     from tides.experiments import runner
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(TextColumn(title), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
+    console = Console(stderr=True, quiet=quiet)
+    start = time.perf_counter()
+    told = start
+    with Progress(TextColumn(title), *columns, console=console) as bar:
         task = bar.add_task("", total=len(cells))
-        return runner.run_cells(
-            cells,
-            folder,
-            device=device,
-            engine=engine,
-            time_limit=time_limit,
-            watch=lambda done, labels: bar.update(task, completed=done, description=", ".join(labels)),
-        )
+
+        def watch(done: float, labels: list[str]) -> None:
+            nonlocal told
+            bar.update(task, completed=done, description=", ".join(labels))
+            now = time.perf_counter()
+            # A log file shows no bar.
+            if not console.is_terminal and now - told >= _SECONDS_BETWEEN_LINES:
+                told = now
+                line = f"{title}: {done:.2f} of {len(cells)} cells after {now - start:.0f} s: {', '.join(labels)}"
+                console.print(line, highlight=False, soft_wrap=True)
+
+        return runner.run_cells(cells, folder, device=device, engine=engine, time_limit=time_limit, watch=watch)
