@@ -49,6 +49,16 @@ def test_the_data_folder_travels_where_it_is_set(monkeypatch: pytest.MonkeyPatch
     assert cluster._environment() == {"TIDES_DATA": str(tmp_path / "data")}
 
 
+@pytest.mark.parametrize(
+    ("wishes", "reason"),
+    [({"cpus": 1.5}, "cpus: found 1.5"), ({"gpus": 2.5}, "gpus: found 2.5"), ({"cpus": 0.0}, "cpus: found 0, wanted")],
+)
+def test_requests_that_ray_could_not_honour(wishes: dict[str, float], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Cluster(**wishes)  # type: ignore[arg-type]
+    Cluster(cpus=0.5, gpus=2.0)
+
+
 def test_nothing_to_do_needs_no_cluster() -> None:
     assert list(Cluster("203.0.113.1:1").run({})) == []
 

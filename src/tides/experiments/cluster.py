@@ -25,7 +25,7 @@ from tides.experiments.engines import Failure, Job, Post, Progress, T, attempt
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError, TaskCancelledError
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
     raise TidesError('--engine ray needs Ray: pip install "tides-ssm[cluster]"') from missing
@@ -50,6 +50,15 @@ class Cluster:
     """The most jobs at the same time; as many as the cluster has room for by default."""
     shares_files: bool = False
     """Whether all nodes see the files of this machine under the same paths."""
+
+    def __post_init__(self) -> None:
+        for name, wish in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if wish > 1 and wish % 1:
+                raise ConfigError(f"{name}: found {wish:g}, wanted a whole number or a part of 1")
+        if self.cpus <= 0:
+            raise ConfigError(
+                f"cpus: found {self.cpus:g}, wanted more than 0, or a node has room for any number of jobs"
+            )
 
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
@@ -99,7 +108,8 @@ class _Run:
         self._cluster, self._deadline, self._post = cluster, deadline, post
         self._unsent = list(jobs.items())
         self._waiting: dict[Any, str] = {}
-        self._started: set[str] = set()
+        self._withdrawn: set[str] = set()
+        self._fractions: dict[str, float] = {}
         self._looked = -math.inf
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         wall: Any = ray.remote(_Wall)
@@ -127,19 +137,21 @@ class _Run:
                     name = self._waiting.pop(reference)
                     try:
                         answer = ray.get(reference)
-                    except TaskCancelledError:
-                        continue
                     except RayTaskError as error:
                         defects.append(error)
                         continue
                     except RayError as error:
+                        if name in self._withdrawn:
+                            continue
                         answer = self._given_up(error)
                     yield name, answer
                 self._look()
         finally:
-            for reference in self._waiting:
-                _cancel(reference)
-            ray.kill(self._wall)
+            # Where the connection itself is lost, there is nothing to end any more.
+            with suppress(RayError):
+                for reference in self._waiting:
+                    _cancel(reference)
+                ray.kill(self._wall)
         if defects:
             raise defects[0]
 
@@ -156,19 +168,21 @@ class _Run:
         self._unsent.clear()
         self._look(now=True)
         for reference, name in self._waiting.items():
-            if name not in self._started:
+            if name not in self._fractions:
+                self._withdrawn.add(name)
                 _cancel(reference)
 
     def _look(self, *, now: bool = False) -> None:
         if not now and time.perf_counter() - self._looked < _PULSE:
             return
         self._looked = time.perf_counter()
-        news: dict[str, float] = {}
+        pinned: dict[str, float] = {}
         with suppress(GetTimeoutError, RayActorError):
-            news = ray.get(self._wall.take.remote(), timeout=_PATIENCE)
-        for name, fraction in news.items():
-            self._started.add(name)
-            self._post(name, fraction)
+            pinned = ray.get(self._wall.read.remote(), timeout=_PATIENCE)
+        for name, fraction in pinned.items():
+            if self._fractions.get(name) != fraction:
+                self._fractions[name] = fraction
+                self._post(name, fraction)
 
     def _given_up(self, error: RayError) -> Failure:
         times = self._cluster.retries + 1
@@ -186,15 +200,13 @@ class _Wall:
     """An actor beside the run, to which workers pin the fraction that is done."""
 
     def __init__(self) -> None:
-        self._news: dict[str, float] = {}
+        self._fractions: dict[str, float] = {}
 
     def pin(self, name: str, fraction: float) -> None:
-        self._news[name] = fraction
+        self._fractions[name] = fraction
 
-    def take(self) -> dict[str, float]:
-        """What is new since the last call."""
-        news, self._news = self._news, {}
-        return news
+    def read(self) -> dict[str, float]:
+        return self._fractions
 
 
 def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], wall: Any) -> Any:
