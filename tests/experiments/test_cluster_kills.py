@@ -28,6 +28,8 @@ def nodes() -> Iterator[Any]:
     # A lost node is noticed within seconds instead of half a minute.
     quick = {"health_check_initial_delay_ms": 2000, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
     found = RayNodes(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": quick})
+    # Before there is a second node, so that the run belongs to the head.
+    ray.init(found.address, log_to_driver=False, logging_level="error")
     found.second = found.add_node(num_cpus=2)
     yield found
     ray.shutdown()
@@ -39,7 +41,7 @@ def test_a_worker_and_then_a_node_are_killed(nodes: Any, tmp_path: Path) -> None
     place.mkdir()
     cells = [*stub.make(range(6), place), *stub.make(range(6, 8), place, stack="pair")]
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(run_cells, cells, folder, engine=Cluster(nodes.address))
+        run = pool.submit(run_cells, cells, folder, engine=Cluster())
         try:
             victim = _kill_a_worker(place)
             early, orphans = _lose_the_second_node(nodes, place, folder)
@@ -55,7 +57,7 @@ def test_a_worker_and_then_a_node_are_killed(nodes: Any, tmp_path: Path) -> None
         assert begins[seed] == 1 + losses, f"seed {seed}"
     assert early
     assert sorted(record.results["square"] for record in read_records(folder)) == [seed**2 for seed in range(8)]
-    assert run_cells(cells, folder, engine=Cluster(nodes.address)).cached == 8
+    assert run_cells(cells, folder, engine=Cluster()).cached == 8
 
 
 def _kill_a_worker(place: Path) -> stub.Event:
