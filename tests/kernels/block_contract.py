@@ -8,7 +8,7 @@ from torch import Tensor
 from tests.comparison import relative_error
 from tests.tolerances import FLOAT32_FORWARD, FLOAT32_GRADIENT
 from tides.kernels import block_operator, use_backend
-from tides.nn import TIDESConfig
+from tides.nn import Backbone, TIDESConfig
 from tides.nn.block import Block
 
 CASES: list[dict[str, Any]] = [
@@ -74,6 +74,36 @@ def check_block(case: dict[str, Any], sizes: tuple[int, int, int], l: int, padde
         bound = FLOAT32_GRADIENT if name.startswith("d ") else FLOAT32_FORWARD
         error = relative_error(found[name].double(), value)
         assert error < bound, f"{case} {name}: {error:.1e}"
+
+
+def check_stack(device: str, l: int, sizes: tuple[int, int, int], *, padded: bool) -> None:
+    """Three blocks as one operator equal the composed float64 ones: features, states, gradients, running statistics."""
+    h, p, r = sizes
+    outcomes = []
+    for backend, dtype in (("reference", torch.float64), ("triton", torch.float32)):
+        torch.manual_seed(0)
+        config = TIDESConfig(input_size=2, hidden_size=h, state_size=p, rank=r, depth=3, projector_init="random")
+        net = Backbone(config).to(device, dtype)
+        generator = torch.Generator().manual_seed(1)
+
+        def draw(*shape: int, to: torch.dtype = dtype, generator: torch.Generator = generator) -> Tensor:
+            return torch.randn(*shape, generator=generator).to(device, to)
+
+        x, gaps = draw(2, l, 2).requires_grad_(), draw(2, l).abs()
+        valid = (torch.arange(l) < torch.tensor([[l], [l // 2]])).to(device) if padded else None
+        with use_backend(backend):  # type: ignore[arg-type]
+            y, state = net(x, gaps, valid=valid)
+        if backend == "triton":
+            functions = {type(y.grad_fn).__name__, *(type(before).__name__ for before, _ in y.grad_fn.next_functions)}
+            assert "BlockFunctionBackward" in functions
+            assert all(block.s.grad_fn is state.blocks[0].s.grad_fn for block in state.blocks), "one operator"
+        found = [y, *(torch.view_as_real(part) for block in state.blocks for part in block)]
+        total = sum((part * draw(*part.shape)).sum() for part in found)
+        gradients = torch.autograd.grad(total, [x, *net.parameters()])  # type: ignore[arg-type]
+        outcomes.append(([part.detach() for part in found], gradients, list(net.buffers())))
+    for wanted, found, bound in zip(*outcomes, (FLOAT32_FORWARD, FLOAT32_GRADIENT, FLOAT32_FORWARD), strict=True):
+        for one, other in zip(wanted, found, strict=True):
+            assert relative_error(other.double(), one.double()) < bound
 
 
 def check_stacked(device: str, l: int) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stacked
+from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
 
 pytestmark = [pytest.mark.gpu]
 
@@ -22,6 +22,11 @@ def test_a_long_block_in_several_ranges_equals_its_parts(monkeypatch: pytest.Mon
     # Its states are made again, as those of still longer ones.
     monkeypatch.setattr("tides.kernels.triton.block_config._KEPT", 0)
     check_block({}, (8, 4, 2), 20_001, False, "cuda")
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_blocks_of_a_model_are_one_operator(padded: bool) -> None:
+    check_stack("cuda", 300, (7, 3, 2), padded=padded)
 
 
 def test_stacked_models_are_each_by_itself() -> None:

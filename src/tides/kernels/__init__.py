@@ -10,6 +10,7 @@ from tides.kernels.dispatch import (
     runs_at_once,
     selective_operator,
     selective_ssm,
+    stack_operator,
     use_backend,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "runs_at_once",
     "selective_operator",
     "selective_ssm",
+    "stack_operator",
     "use_backend",
 ]

@@ -57,7 +57,10 @@ def explain(
     u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None, *, packed: bool = False
 ) -> Choice:
     """Which backend would run a layer (or a bare scan, without weights) on data like `u`, and why."""
-    return resolve(_requested[-1], u, weights, spec, packed=packed)
+    choice = resolve(_requested[-1], u, weights, spec, packed=packed)
+    if choice.backend == "torch":
+        choice = choice._replace(reason=f"{choice.reason}; {_module('torch').describe(u, weights, spec)}")
+    return choice
 
 
 def last_backend() -> str:
@@ -115,6 +118,19 @@ def block_operator(
     if backend not in ("cpu", "triton") or _module(backend).block_obstacle(weights, spec, tail) is not None:
         return None
     operator: Callable[..., tuple[Tensor, SSMState]] = _module(backend).fused_block
+    return operator
+
+
+def stack_operator(
+    x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec
+) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:
+    """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once."""
+    backend = _choose(x, layers[0][0], spec)
+    if backend != "triton" or any(
+        _module(backend).block_obstacle(weights, spec, tail) is not None for weights, tail in layers
+    ):
+        return None
+    operator: Callable[..., tuple[Tensor, list[SSMState]]] = _module(backend).fused_stack
     return operator
 
 

@@ -9,7 +9,7 @@ from tides.errors import ConfigError, NotStreamable
 from tides.functional.gaps import values_can_be_checked
 from tides.functional.layout import last_rows
 from tides.functional.ssm import SSMState
-from tides.nn.block import Block, BlockTrace
+from tides.nn.block import Block, BlockTrace, run_stack
 from tides.nn.calibration import Calibration
 from tides.nn.checks import check_elapsed, check_gaps, check_observed, check_signal, check_state, check_valid
 from tides.nn.config import TIDESConfig
@@ -57,17 +57,27 @@ class Backbone(nn.Module):
             self.require_causal("continue from a state")
             check_state(state, x.shape[0], self.config.depth)
         hidden = encoded = self._encode(x)
-        states = []
         with full_precision(x):
-            for index, block in enumerate(self._typed_blocks()):
-                hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
-                states.append(last)
+            hidden, states = self._run_blocks(hidden, gaps, valid, state)
         held = encoded[:, -1]
         if valid is not None:
             before = self.empty_encoding().expand_as(held) if state is None else state.held
             held = last_rows(encoded, before, valid)
             hidden = hidden.masked_fill(~valid.unsqueeze(-1), 0)
         return hidden, BackboneState(tuple(states), held)
+
+    def _run_blocks(
+        self, hidden: Tensor, gaps: Tensor, valid: Tensor | None, state: BackboneState | None
+    ) -> tuple[Tensor, list[SSMState]]:
+        blocks = self._typed_blocks()
+        together = run_stack(blocks, hidden, gaps, valid) if state is None and len(blocks) > 1 else None
+        if together is not None:
+            return together
+        states = []
+        for index, block in enumerate(blocks):
+            hidden, last = block(hidden, gaps, valid=valid, state=None if state is None else state.blocks[index])
+            states.append(last)
+        return hidden, states
 
     def step(
         self, x_t: Tensor, gap_t: Tensor, state: BackboneState, *, observed: Tensor | None = None

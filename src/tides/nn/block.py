@@ -83,6 +83,11 @@ class Block(nn.Module):
             return result
         return run(x, norm, gaps, weights, spec, tail)
 
+    def is_watched(self) -> bool:
+        """Whether hooks want to see this block's inputs, outputs or gradients."""
+        hooks = (self._forward_hooks, self._forward_pre_hooks, self._backward_hooks, self._backward_pre_hooks)
+        return any(hooks)
+
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""
         statistics = self.norm.statistics(x, valid)
@@ -99,3 +104,29 @@ class Block(nn.Module):
             return kernels.gated_tail(x, y, weights)
         result: Tensor = x + self.dropout(self.glu(self.dropout(F.gelu(y))))
         return result
+
+
+def run_stack(
+    blocks: list[Block], x: Tensor, gaps: Tensor, valid: Tensor | None
+) -> tuple[Tensor, list[SSMState]] | None:
+    """All blocks as one operator, where the backend has one and nobody looks in between; they start from nothing."""
+    first = blocks[0]
+    norms, layers = [], []
+    if gaps.requires_grad or not kernels.runs_at_once(x):
+        return None
+    for block in blocks:
+        norm, tail = block.norm, block.glu.weights()
+        alike = block.ssm.config is first.ssm.config and block.training == first.training
+        if not alike or tail is None or block.is_watched() or not isinstance(norm, MaskedBatchNorm):
+            return None
+        if norm.gather is not None or norm.training != block.training:
+            return None
+        norms.append(norm)
+        layers.append((block.ssm.weights(), tail))
+    spec = first.ssm.spec
+    operator = kernels.stack_operator(x, layers, spec)
+    if operator is None:
+        return None
+    running = [norm.running(x, valid) for norm in norms]
+    dropout = first.dropout.p if first.training else 0.0
+    return operator(x, running, gaps, layers, spec, valid=valid, dropout=dropout)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
-from tides.kernels.triton.block import block_obstacle, fused_block
+from tides.kernels.triton.block import block_obstacle, fused_block, fused_stack
 from tides.kernels.triton.evolve import evolve, scan
 from tides.kernels.triton.mixes import mix_in, mix_out
 from tides.kernels.triton.selective import selective_scan
@@ -24,4 +24,4 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
     return None
 
 
-__all__ = ["OPS", "block_obstacle", "fused_block", "obstacle", "scan", "selective_scan"]
+__all__ = ["OPS", "block_obstacle", "fused_block", "fused_stack", "obstacle", "scan", "selective_scan"]

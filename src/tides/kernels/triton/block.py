@@ -20,7 +20,7 @@ from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, keeps_states, kept_size
-from tides.kernels.triton.block_plans import BlockInputs, run_backward, run_forward
+from tides.kernels.triton.block_plans import BlockInputs, Kept, run_backward, run_forward
 from tides.kernels.triton.packing import flatten, layout_of, ordered, unflatten
 from tides.kernels.triton.precision import WIDEST
 
@@ -55,63 +55,104 @@ def fused_block(
     `norm` is scale and shift (2, h), or the running statistics they come from, for calls that run at once.
     """
     config = BlockConfig.of(layout_of(weights, tail), spec, dropout)
-    if valid is not None:
-        gaps = gaps.masked_fill(~valid, 0)
-    behind = None
-    if spec.bidirectional:
-        behind = gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
-    seed = torch.rand(1, device=x.device) if dropout > 0 else None
-    parameters = ordered(weights, tail)
     if isinstance(norm, RunningNorm):
-        arguments = (config, norm, valid, seed, x, gaps, behind, *parameters)
-        out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
-        return out, SSMState(*last)
-    packed, plain = torch.cat([part.reshape(-1) for part in parameters]), config.to_plain()
+        out, states = _run_stack(config, x, [norm], gaps, spec, ordered(weights, tail), valid)
+        return out, states[0]
+    gaps, behind = _both_gaps(gaps, spec, valid)
+    seed = torch.rand(1, device=x.device) if dropout > 0 else None
+    packed = torch.cat([part.reshape(-1) for part in ordered(weights, tail)])
     mask, later = (None if part is None else part[None] for part in (valid, behind))
-    out, *last, _ = block_op(x[None], norm[None], gaps[None], later, mask, packed[None], seed, *plain)
+    out, *last, _ = block_op(x[None], norm[None], gaps[None], later, mask, packed[None], seed, *config.to_plain())
     return out[0], SSMState(*(part[0] for part in last))
 
 
+def fused_stack(
+    x: Tensor,
+    norms: list[RunningNorm],
+    gaps: Tensor,
+    layers: list[tuple[SSMWeights, TailWeights]],
+    spec: SSMSpec,
+    *,
+    valid: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, list[SSMState]]:
+    """Blocks of one configuration, one behind the other, as one autograd function; gaps get no gradient."""
+    layout = layout_of(*layers[0])
+    config = BlockConfig.of(layout, spec, dropout)
+    parameters: list[Tensor] = []
+    for weights, tail in layers:
+        parameters += ordered(weights, tail)
+        if layout.stride != layout.size:
+            parameters.append(x.new_empty(layout.stride - layout.size))
+    return _run_stack(config, x, norms, gaps, spec, parameters, valid)
+
+
+def _run_stack(
+    config: BlockConfig,
+    x: Tensor,
+    norms: list[RunningNorm],
+    gaps: Tensor,
+    spec: SSMSpec,
+    parameters: list[Tensor],
+    valid: Tensor | None,
+) -> tuple[Tensor, list[SSMState]]:
+    gaps, behind = _both_gaps(gaps, spec, valid)
+    seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
+    arguments = (config, norms, valid, seed, x, gaps, behind, *parameters)
+    out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
+    return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
+
+
+def _both_gaps(gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The gaps of both directions, where there are two."""
+    if valid is not None:
+        gaps = gaps.masked_fill(~valid, 0)
+    if not spec.bidirectional:
+        return gaps, None
+    return gaps, gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
+
+
 class BlockFunction(_SingleLevelFunction):
-    """One model on plain tensors, with its norm; of torch's functions that which no transform looks through."""
+    """One model on plain tensors, with its norms; of torch's functions that which no transform looks through."""
 
     @staticmethod
     def forward(
         ctx: Any,
         config: BlockConfig,
-        norm: RunningNorm,
+        norms: list[RunningNorm],
         valid: Tensor | None,
         seed: Tensor | None,
         x: Tensor,
         gaps: Tensor,
         behind: Tensor | None,
         *weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         parameters = list(weights)
         packed = flatten(parameters)
         if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
             raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
         batch, steps, _ = x.shape
         keeps = keeps_states(config.layout, batch, steps)
-        shape = BlockShape(1, batch, steps, valid is not None, "batch" if norm.training else "running", keeps)
+        norm = "batch" if norms[0].training else "running"
+        shape = BlockShape(1, batch, steps, valid is not None, norm, keeps, len(norms))
         inputs = BlockInputs(
             x.contiguous(), gaps.contiguous(), None if behind is None else behind.contiguous(),
             None if valid is None else valid.contiguous(), seed, packed, None,
         )  # fmt: skip
-        out, s, lam, pending, kept = run_forward(config, shape, inputs, norm)
-        ctx.save_for_backward(*inputs[:-1], kept)
+        out, last, kept = run_forward(config, shape, inputs, norms)
+        ctx.save_for_backward(*inputs[:-1], *kept)
         ctx.set_materialize_grads(False)
         ctx.config, ctx.shape, ctx.parameters = config, shape, parameters
-        return out, s, lam, pending
+        return out, *last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
-        x, gaps, behind, valid, seed, packed, kept = ctx.saved_tensors
+        x, gaps, behind, valid, seed, packed, *kept = ctx.saved_tensors
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
-        gradient = torch.zeros_like(inputs.x) if gradient is None else gradient.contiguous()
+        gradient = torch.zeros_like(x) if gradient is None else gradient.contiguous()
         dx, _, d_gaps, d_behind, d_packed = run_backward(
-            ctx.config, ctx.shape, inputs, kept, gradient, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7])
+            ctx.config, ctx.shape, inputs, Kept(*kept), gradient, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7])
         )
         return None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
 
@@ -132,7 +173,8 @@ def block_op(
     """x (m, b, l, h) → the block's output; s, λ, pending drive (m, b, p) of the last step; and what backward keeps."""
     config = BlockConfig.from_plain(flags, methods, numbers)
     shape, inputs = _call(config, x, affine, gaps, behind, valid, packed, seed)
-    return run_forward(config, shape, inputs, None)
+    out, (s, lam, pending), kept = run_forward(config, shape, inputs, ())
+    return out, s, lam, pending, kept.parts
 
 
 @torch.library.custom_op("tides::block_triton_backward", mutates_args=())
@@ -155,7 +197,7 @@ def block_backward(
     config = BlockConfig.from_plain(flags, methods, numbers)
     shape, inputs = _call(config, x, affine, gaps, behind, valid, packed, seed)
     dx, d_affine, d_gaps, d_behind, d_packed = run_backward(
-        config, shape, inputs, kept.contiguous(), gradient.contiguous(), d_last, d_gaps_wanted=True
+        config, shape, inputs, Kept(kept.contiguous(), inputs.x), gradient.contiguous(), d_last, d_gaps_wanted=True
     )
     assert d_gaps is not None
     return dx, d_affine, d_gaps, gaps.new_empty(shape.models, 0) if d_behind is None else d_behind, d_packed

@@ -4,7 +4,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
-from tides.kernels.triton.launch import ALIGNED
+from tides.kernels.triton.launch import aligned
 from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
@@ -51,6 +51,8 @@ class BlockShape(NamedTuple):
     """"given": scale and shift are an input; "batch": they come from the batch, "running": from running statistics."""
     keeps: bool
     """Decay, drive and states are kept for the backward pass."""
+    depth: int = 1
+    """Blocks of one model, one behind the other."""
 
     @property
     def rows(self) -> int:
@@ -93,5 +95,5 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
 @cache
 def kept_size(layout: Layout, shape: BlockShape) -> int:
     """Elements of the tensor that holds them, for each model."""
-    total = sum(-(-size // ALIGNED) * ALIGNED for size in kept_sizes(layout, shape).values())
+    total = sum(aligned(size) for size in kept_sizes(layout, shape).values())
     return -(-total // shape.models)

@@ -150,6 +150,7 @@ class BlockGradients:
             **flags, BM=_HEAD_ROWS,
         )  # fmt: skip
         self._sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
+        plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
 
     def norm(self, d_affine: Buffer) -> None:
         """What reaches x through the statistics of its batch."""
@@ -163,8 +164,8 @@ class BlockGradients:
         """Room for the gradients of K and of the Gram form (m, i, HB, width + IB), those of the drive first."""
         run, models, members = self.run, self.shape.models, self.layout.rank + 1
         sizes = [models * members * run.hb * (width + run.ib) for width in (run.ob, run.readout_width)]
-        whole = self.plan.space(sum(sizes))
-        return [whole.part(0, sizes[0]), whole.part(sizes[0], sizes[1])]
+        self.whole = self.plan.space(sum(sizes))
+        return [self.whole.part(0, sizes[0]), self.whole.part(sizes[0], sizes[1])]
 
     def _weights(
         self, total: Buffer, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer], width: int, *,
@@ -200,6 +201,8 @@ class BlockGradients:
             if layout.mix_norm:
                 at = self.d_packed.part(layout.at_norm(base, modes // layout.modes), modes)
                 self._sum(d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
+            plan.release(d_norm)
+        plan.release(self.whole)
 
     def _sum(
         self, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *, rest: Buffer | None = None,

@@ -1,13 +1,13 @@
 """The forward half of a block's operator: its launches and the scan between them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_sizes, padded
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
 from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
 from tides.kernels.triton.last_kernels import take_last_kernel
-from tides.kernels.triton.launch import ALIGNED, Buffer, LaunchPlan
+from tides.kernels.triton.launch import Buffer, LaunchPlan, aligned
 from tides.kernels.triton.norm_kernels import affine_kernel, moments_kernel
 from tides.kernels.triton.packing_kernels import pack_kernel
 
@@ -27,21 +27,29 @@ def shares(rows: int, tile: int, most: int) -> tuple[int, int]:
     return tiles, -(-rows // (tile * tiles))
 
 
-class BlockPass:
-    """A plan's inputs, and the flags that its kernels share."""
+class BlockBuffers(NamedTuple):
+    """What a block's launches are given; `kept` is what the forward pass leaves for the backward pass."""
 
-    def __init__(self, plan: LaunchPlan, config: BlockConfig, shape: BlockShape, precision: str) -> None:
+    x: Buffer
+    gaps: Buffer
+    behind: Buffer
+    valid: Buffer
+    seed: Buffer
+    packed: Buffer
+    affine: Buffer
+    kept: Buffer
+
+
+class BlockPass:
+    """A block's buffers, and the flags that its kernels share."""
+
+    def __init__(
+        self, plan: LaunchPlan, config: BlockConfig, shape: BlockShape, precision: str, buffers: BlockBuffers
+    ) -> None:
         self.plan, self.config, self.shape, self.precision = plan, config, shape, precision
         self.layout = layout = config.layout
-        rows, h, p, f = shape.rows, layout.width, layout.modes, layout.inner
-        self.x = plan.tensor(shape.models * rows * h)
-        self.gaps = plan.tensor(shape.models * rows)
-        self.behind = plan.tensor(shape.models * rows)
-        self.valid = plan.tensor(shape.models * rows)
-        self.seed = plan.tensor(shape.models)
-        self.packed = plan.tensor(shape.models * layout.size)
-        self.affine = plan.tensor(shape.models * 2 * h)
-        self.kept = plan.tensor(0)
+        self.x, self.gaps, self.behind, self.valid, self.seed, self.packed, self.affine, self.kept = buffers
+        h, p, f = layout.width, layout.modes, layout.inner
         self.hb, self.ib, self.ob = (padded(size) for size in (h, layout.rank + 1, 2 * p))
         self.readout_width = padded(2 * p * layout.directions)
         shared: dict[str, Any] = {"H": h, "P": p, "R": layout.rank, "HB": self.hb, "IB": self.ib, "DOWN": layout.down}
@@ -63,7 +71,7 @@ class BlockPass:
         offset = 0
         for name, size in kept_sizes(self.layout, self.shape).items():
             self.parts[name] = self.kept.part(offset, size)
-            offset += -(-size // ALIGNED) * ALIGNED
+            offset += aligned(size)
         self.drive, self.readout = (
             tuple(self.parts[f"{mix} {part}" if self.layout.mix_norm else f"{mix} kernel"] for part in _TILES)
             for mix in ("drive", "readout")

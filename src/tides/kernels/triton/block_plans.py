@@ -1,4 +1,4 @@
-"""The launches of a block's operator, planned once for every configuration and shape."""
+"""The launches of one block or of a stack of equal ones, planned once for every configuration and shape."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -10,8 +10,8 @@ from torch import Tensor
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
 from tides.kernels.triton.block_gradients import BlockGradients
-from tides.kernels.triton.block_pass import BlockPass
-from tides.kernels.triton.launch import COMPILED, LaunchPlan
+from tides.kernels.triton.block_pass import BlockBuffers, BlockPass
+from tides.kernels.triton.launch import COMPILED, Buffer, LaunchPlan, aligned
 from tides.kernels.triton.precision import matrix_precision
 
 
@@ -32,101 +32,156 @@ class BlockInputs(NamedTuple):
         return tuple([x if tensor is None else tensor for tensor in self])
 
 
-class Wanted(NamedTuple):
-    """Which gradients come in besides the output's, and whether that of the gaps goes out."""
+class Kept(NamedTuple):
+    """What a backward pass needs besides the inputs."""
 
-    s: bool
-    lam: bool
-    pending: bool
+    parts: Tensor
+    between: Tensor
+    """The blocks' inputs but for the first one's."""
+
+
+class Wanted(NamedTuple):
+    """Which gradients come in besides the output's, block by block, and whether that of the gaps goes out."""
+
+    last: tuple[tuple[bool, ...], ...]
     gaps: bool
 
 
 def run_forward(
-    config: BlockConfig, shape: BlockShape, inputs: BlockInputs, norm: RunningNorm | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The output, then s, λ and pending drive (…, p) of the last valid step, and what the backward pass needs."""
+    config: BlockConfig, shape: BlockShape, inputs: BlockInputs, norms: Sequence[RunningNorm]
+) -> tuple[Tensor, list[Tensor], Kept]:
+    """The output, then s, λ and pending drive (…, p) of every block's last valid step, and what is kept."""
     x, layout = inputs.x, config.layout
     lead = x.shape[:-2]
     out = torch.empty_like(x)
-    s, lam, pending = (torch.empty(*lead, layout.modes, dtype=torch.complex64, device=x.device) for _ in range(3))
-    kept = x.new_empty(*lead[:-1], kept_size(layout, shape))
-    numbers = (0.0, 0.0) if norm is None else (norm.eps, norm.momentum)
+    last = [torch.empty((*lead, layout.modes), dtype=torch.complex64, device=x.device) for _ in range(3 * shape.depth)]
+    kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape))
+    between = x.new_empty((shape.depth - 1) * _room(config, shape)) if shape.depth > 1 else x
+    numbers = (norms[0].eps, norms[0].momentum) if norms else (0.0, 0.0)
     plan = _plan_forward(config, shape, matrix_precision(), *numbers)
-    running = (x, x) if norm is None else (norm.mean, norm.var)
-    plan.run(*inputs.filled(), kept, *running, out, s, lam, pending)
-    return out, s, lam, pending, kept
+    running = [part for norm in norms for part in (norm.mean, norm.var)] or (x, x)
+    plan.run(*inputs.filled(), kept, between, *running, out, *last)
+    return out, last, Kept(kept, between)
 
 
 def run_backward(
     config: BlockConfig,
     shape: BlockShape,
     inputs: BlockInputs,
-    kept: Tensor,
+    kept: Kept,
     gradient: Tensor,
     d_last: Sequence[Tensor | None],
     *,
     d_gaps_wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of x, of the norm's scale and shift, of both directions' gaps where wanted, and of the weights."""
+    """Gradients of x, of the norm's scale and shift, of both directions' gaps where wanted, and of the weights.
+
+    Scale and shift are those of a single block; gaps have no gradient through several.
+    """
     x = inputs.x
-    d_s, d_lam, d_pending = d_last
     # Only a following hold leaves a drive pending.
-    d_pending = d_pending if config.hold == "following" else None
-    wanted = Wanted(d_s is not None, d_lam is not None, d_pending is not None, d_gaps_wanted)
+    ignored = config.hold != "following"
+    d_last = [None if ignored and k % 3 == 2 else change for k, change in enumerate(d_last)]
+    given = tuple([change is not None for change in d_last])
+    wanted = Wanted(tuple([given[k : k + 3] for k in range(0, len(given), 3)]), d_gaps_wanted)
     dx, d_packed = torch.empty_like(x), torch.empty_like(inputs.packed)
-    d_affine = x.new_empty(*x.shape[:-3], 2, x.shape[-1])
+    d_affine = x.new_empty(*x.shape[:-3], 2, x.shape[-1]) if shape.norm == "given" else dx
     d_gaps = torch.empty_like(inputs.gaps) if d_gaps_wanted else None
     d_behind = torch.empty_like(inputs.gaps) if d_gaps_wanted and inputs.behind is not None else None
-    changes = (x if change is None else change.resolve_conj().contiguous() for change in (d_s, d_lam, d_pending))
+    changes = [x if change is None else change.resolve_conj().contiguous() for change in d_last]
     outputs = (dx, d_packed, d_affine, dx if d_gaps is None else d_gaps, dx if d_behind is None else d_behind)
     plan = _plan_backward(config, shape, matrix_precision(), wanted)
-    plan.run(*inputs.filled(), kept, gradient, *changes, *outputs)
+    plan.run(*inputs.filled(), *kept, gradient, *changes, *outputs)
     return dx, d_affine, d_gaps, d_behind, d_packed
+
+
+def _room(config: BlockConfig, shape: BlockShape) -> int:
+    """Elements from the input of a block to that of the next."""
+    return aligned(shape.rows * config.layout.width)
+
+
+def _declare(plan: LaunchPlan, config: BlockConfig, shape: BlockShape) -> list[BlockBuffers]:
+    """A run's first tensors, as every block of the stack sees them."""
+    layout, models, depth = config.layout, shape.models, shape.depth
+    rows = models * shape.rows
+    x, gaps, behind, valid = (plan.tensor(size) for size in (rows * layout.width, rows, rows, rows))
+    seed, packed, affine = (plan.tensor(size) for size in (depth * models, 0, models * 2 * layout.width))
+    kept, between = plan.tensor(0), plan.tensor(0)
+    weights, room, small = models * layout.size, _room(config, shape), models * kept_size(layout, shape)
+    return [
+        BlockBuffers(
+            between.part((k - 1) * room, x.size) if k else x, gaps, behind, valid, seed.part(k * models, models),
+            packed.part(k * layout.stride, weights), affine, kept.part(k * small, small),
+        )
+        for k in range(depth)
+    ]  # fmt: skip
 
 
 def _build_forward(
     config: BlockConfig, shape: BlockShape, precision: str, norm_eps: float, momentum: float
 ) -> LaunchPlan:
     plan = LaunchPlan()
-    run = BlockPass(plan, config, shape, precision)
-    running = (plan.tensor(config.layout.width), plan.tensor(config.layout.width))
-    out = plan.tensor(run.x.size)
-    last = tuple(plan.tensor(2 * shape.sequences * config.layout.modes) for _ in range(3))
-    if shape.norm != "given":
-        run.run_norm(*running, norm_eps, momentum)
-    run.run_pack()
-    decay, drive = run.run_enter()
-    states = run.run_scans(decay, drive)
-    run.run_leave(states, out)
-    run.run_last(states, decay, drive, last)
+    stack = _declare(plan, config, shape)
+    running = [plan.tensor(config.layout.width) for _ in range(2 * shape.depth)]
+    out = plan.tensor(stack[0].x.size)
+    last = [plan.tensor(2 * shape.sequences * config.layout.modes) for _ in range(3 * shape.depth)]
+    for k, buffers in enumerate(stack):
+        run = BlockPass(plan, config, shape, precision, buffers)
+        if shape.norm != "given":
+            run.run_norm(running[2 * k], running[2 * k + 1], norm_eps, momentum)
+        run.run_pack()
+        decay, drive = run.run_enter()
+        states = run.run_scans(decay, drive)
+        run.run_leave(states, stack[k + 1].x if k + 1 < shape.depth else out)
+        run.run_last(states, decay, drive, tuple(last[3 * k : 3 * k + 3]))
+        if not shape.keeps:
+            plan.release(decay, drive, *states)
     return plan
 
 
 def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, wanted: Wanted) -> LaunchPlan:
     plan = LaunchPlan()
     layout = config.layout
-    run = BlockPass(plan, config, shape, precision)
-    gradient = plan.tensor(run.x.size)
-    d_last = [plan.tensor(2 * shape.sequences * layout.modes) for _ in range(3)]
-    d_s, d_lam, d_pending = (change if given else None for change, given in zip(d_last, wanted[:3], strict=True))
-    dx, d_packed = plan.tensor(run.x.size), plan.tensor(run.packed.size)
+    stack = _declare(plan, config, shape)
+    gradient = plan.tensor(stack[0].x.size)
+    last = [plan.tensor(2 * shape.sequences * layout.modes) for _ in range(3 * shape.depth)]
+    dx, d_packed = plan.tensor(stack[0].x.size), plan.tensor(0)
     d_affine = plan.tensor(shape.models * 2 * layout.width)
-    d_gaps = [plan.tensor(run.gaps.size) for _ in range(2)]
+    d_gaps = [plan.tensor(stack[0].gaps.size) for _ in range(2)]
+    if shape.norm != "given":
+        d_affine = plan.space(2 * layout.width)
     if not wanted.gaps:
-        d_gaps = [plan.space(run.gaps.size)] * 2
-    gradients = BlockGradients(run, gradient, dx, d_packed)
+        d_gaps = [plan.space(stack[0].gaps.size)] * 2
+    for k in reversed(range(shape.depth)):
+        run = BlockPass(plan, config, shape, precision, stack[k])
+        changes = [last[3 * k + j] if given else None for j, given in enumerate(wanted.last[k])]
+        target = plan.space(dx.size) if k else dx
+        weights = d_packed.part(k * layout.stride, stack[k].packed.size)
+        _one_backward(BlockGradients(run, gradient, target, weights), changes, d_affine, d_gaps)
+        if k + 1 < shape.depth:
+            plan.release(gradient)
+        gradient = target
+    return plan
+
+
+def _one_backward(
+    gradients: BlockGradients, changes: list[Buffer | None], d_affine: Buffer, d_gaps: list[Buffer]
+) -> None:
+    """One block's launches; `changes` are the gradients of its s, λ and pending drive."""
+    run, plan, modes = gradients.run, gradients.plan, gradients.layout.modes
+    d_s, d_lam, d_pending = changes
     decay, drive = run.run_enter(again=True)
     states = run.run_scans(decay, drive, again=True)
     d_states = gradients.leave(states)
-    gradients.add_last(d_states[0], d_s, 2 * layout.modes)
+    gradients.add_last(d_states[0], d_s, 2 * modes)
     d_decay, d_drive = gradients.scans(states, d_states, decay, drive, d_gaps, d_lam)
-    plan.release(*(buffer for buffer in (decay, drive, *states) if not shape.keeps), *d_states)
-    gradients.add_last(d_decay, d_lam, layout.modes, step=2)
-    gradients.add_last(d_drive, d_pending, 2 * layout.modes)
+    plan.release(*(buffer for buffer in (decay, drive, *states) if not run.shape.keeps), *d_states)
+    gradients.add_last(d_decay, d_lam, modes, step=2)
+    gradients.add_last(d_drive, d_pending, 2 * modes)
     gradients.enter(d_decay, d_drive, d_affine)
-    if shape.norm == "batch":
+    plan.release(d_decay, d_drive)
+    if run.shape.norm == "batch":
         gradients.norm(d_affine)
-    return plan
 
 
 def _remembered(build: Callable[..., LaunchPlan]) -> Callable[..., LaunchPlan]:

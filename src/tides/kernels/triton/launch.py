@@ -4,7 +4,7 @@ A plan knows every grid, flag and temporary beforehand; the temporaries lie in o
 their lives do not overlap. A repeat is then one allocation and, for each launch, a list of addresses, because Triton's
 own way binds and inspects every argument anew, which takes longer than most of these kernels run.
 
-That shortcut asks Triton for the compiled kernel of a launch once and calls it as Triton does. What Triton compiles a
+The shortcut asks Triton for the compiled kernel of a launch once and calls it as Triton does. What Triton compiles a
 kernel for is all in the key of `_known`: kernel, flags, and of every argument whether it is a pointer to a multiple of
 16 bytes, or a number that is 1, divisible by 16, or beyond 32 bits. Kernels that are interpreted, hooks of a profiler,
 and tensors that begin elsewhere than at a multiple of 16 bytes take Triton's own way.
@@ -30,6 +30,11 @@ _DIRECT = (3, 6) <= tuple(int(part) for part in triton.__version__.split(".")[:2
 COMPILED = not triton.knobs.runtime.interpret
 
 _known: dict[Any, Any] = {}
+
+
+def aligned(size: int) -> int:
+    """`size` and what it takes to the next place where a temporary may begin."""
+    return -(-size // ALIGNED) * ALIGNED
 
 
 class Buffer(NamedTuple):
@@ -70,7 +75,7 @@ class LaunchPlan:
     def space(self, *shape: int) -> Buffer:
         """A temporary in the first stretch of the workspace that is free and long enough."""
         size = math.prod(shape)
-        needed = -(-size // ALIGNED) * ALIGNED
+        needed = aligned(size)
         for k, (start, length) in enumerate(self._gaps):
             if length >= needed:
                 self._gaps[k : k + 1] = [(start + needed, length - needed)] if length > needed else []
@@ -84,7 +89,7 @@ class LaunchPlan:
     def release(self, *buffers: Buffer) -> None:
         """Later temporaries may lie where these lie."""
         for buffer in buffers:
-            insort(self._gaps, (buffer.offset, -(-buffer.size // ALIGNED) * ALIGNED))
+            insort(self._gaps, (buffer.offset, aligned(buffer.size)))
         merged: list[tuple[int, int]] = []
         for start, length in self._gaps:
             if merged and sum(merged[-1]) == start:
@@ -110,12 +115,14 @@ class LaunchPlan:
             if ready is None and all((device, launch.key) in _known for launch in self._launches):
                 ready = self._ready[device] = self._prepare(device)
             if ready is not None:
-                stream = driver.active.get_current_stream(device)
-                values = self._constants + [bases[slot] + offset for slot, offset in self._addresses]
-                for call, x, y, z, function, metadata, pick in ready:
-                    call(x, y, z, stream, function, metadata, None, None, None, *pick(values))
+                self._launch(bases, ready, driver.active.get_current_stream(device))
                 return
         self._run_plainly([workspace, *tensors], keep=direct)
+
+    def _launch(self, bases: list[int], ready: list[tuple[Any, ...]], stream: int) -> None:
+        values = self._constants + [bases[slot] + offset for slot, offset in self._addresses]
+        for call, x, y, z, function, metadata, pick in ready:
+            call(x, y, z, stream, function, metadata, None, None, None, *pick(values))
 
     def _run_plainly(self, tensors: list[Tensor], *, keep: bool) -> None:
         """Triton's own way; with `keep` the compiled kernels are remembered."""

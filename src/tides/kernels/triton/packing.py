@@ -70,6 +70,11 @@ class Layout(NamedTuple):
     def size(self) -> int:
         return self.at_step + self.modes
 
+    @property
+    def stride(self) -> int:
+        """From one block of a stack to the next: multiples of 16 bytes."""
+        return -(-self.size // 4) * 4
+
     def mix_size(self, directions: int) -> int:
         modes = self.modes * directions
         return 2 * modes * self.width * (self.rank + 1) + (modes if self.mix_norm else 0)
