@@ -8,6 +8,10 @@ from torch import Tensor
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 
+# GELU and its slope are below 1e-17 from here on; exactly as small as they are, they would make subnormal gradients,
+# with which matrix products are many times slower on a CPU.
+_LOWEST = -9.0
+
 # Rows of a block: its temporaries stay in a core's cache, or fill a GPU.
 _ROWS = {"cpu": 2048, "cuda": 1 << 18}
 
@@ -26,13 +30,14 @@ class _Weights:
         self.inner, self.inner_bias = torch.cat([value, gate]), torch.cat([value_bias, gate_bias])
         self.out = out
 
-    def activate(self, y: Tensor, buffers: "_Buffers") -> tuple[Tensor, Tensor, Tensor]:
-        """GELU(y), the inner linear map of it, and its gated half, in the buffers' memory."""
-        activated, linear, gated = buffers.first(y.shape[0])
-        torch.ops.aten.gelu.out(y, out=activated)
+    def activate(self, y: Tensor, buffers: "_Buffers") -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """y as GELU takes it, GELU(y), the inner linear map of it, and its gated half, in the buffers' memory."""
+        bounded, activated, linear, gated = buffers.first(y.shape[0])
+        torch.clamp_min(y, _LOWEST, out=bounded)
+        torch.ops.aten.gelu.out(bounded, out=activated)
         torch.addmm(self.inner_bias, activated, self.inner.t(), out=linear)
         torch.ops.aten.glu.out(linear, -1, out=gated)
-        return activated, linear, gated
+        return bounded, activated, linear, gated
 
 
 class _Buffers:
@@ -40,7 +45,8 @@ class _Buffers:
 
     def __init__(self, y: Tensor, width: int) -> None:
         self.rows = min(_ROWS.get(y.device.type, 1 << 14), y.shape[1])
-        self._sets = [[y.new_empty(self.rows, n) for n in (y.shape[2], 2 * width, width)] for _ in range(2)]
+        sizes = (y.shape[2], 2 * width, width)
+        self._sets = [[y.new_empty(self.rows, n) for n in each] for each in ((y.shape[2], *sizes), sizes)]
 
     def first(self, n: int) -> list[Tensor]:
         return [x[:n] for x in self._sets[0]]
@@ -68,7 +74,7 @@ def tail_op(
     with torch.no_grad():
         for m, weights in enumerate(map(_Weights, value, value_bias, gate, gate_bias, out)):
             for rows in buffers.blocks(y.shape[1]):
-                _, _, gated = weights.activate(y[m, rows], buffers)
+                *_, gated = weights.activate(y[m, rows], buffers)
                 torch.addmm(out_bias[m], gated, weights.out.t(), out=result[m, rows])
     return result
 
@@ -92,7 +98,7 @@ def tail_backward(
         for m, weights in enumerate(map(_Weights, value, value_bias, gate, gate_bias, out)):
             for rows in buffers.blocks(y.shape[1]):
                 g, piece = gradient[m, rows], y[m, rows]
-                activated, linear, gated = weights.activate(piece, buffers)
+                bounded, activated, linear, gated = weights.activate(piece, buffers)
                 d_activated, d_linear, d_gated = buffers.second(piece.shape[0])
                 d_out[m].addmm_(g.t(), gated)
                 torch.mm(g, weights.out, out=d_gated)
@@ -100,7 +106,7 @@ def tail_backward(
                 d_inner[m].addmm_(d_linear.t(), activated)
                 d_bias[m] += d_linear.sum(0)
                 torch.mm(d_linear, weights.inner, out=d_activated)
-                torch.ops.aten.gelu_backward.grad_input(d_activated, piece, grad_input=dy[m, rows])
+                torch.ops.aten.gelu_backward.grad_input(d_activated, bounded, grad_input=dy[m, rows])
     # Clones, because parts of one tensor would share their memory.
     d_value, d_gate = (part.clone(memory_format=torch.contiguous_format) for part in d_inner.split(width, dim=1))
     d_value_bias, d_gate_bias = (part.clone(memory_format=torch.contiguous_format) for part in d_bias.split(width, 1))

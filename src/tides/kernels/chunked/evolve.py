@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tides.functional.evolve import beginnings
 from tides.kernels.chunked.discretise import zoh_interval
+from tides.kernels.chunked.quadratic import is_short, scan_weights, weigh
 from tides.kernels.chunked.scan import adjoint_coefficients, previous, scan_from_zero
 from tides.kernels.operators import evolve_operator
 
@@ -72,6 +73,8 @@ def _forward(
     first, initial = beginnings(drive, s0, reverse, cu_seqlens)
     b = parts.gain * parts.v
     b = torch.where(first, initial if hold == "following" else b + parts.lam_bar * initial, b)
+    if is_short(drive.shape, drive.device, discretisation):
+        return weigh(scan_weights(parts.lam, parts.delta, first, reverse), b)
     a = parts.lam_bar.masked_fill_(first, 0)
     return scan_from_zero(a, b, reverse, resets=cu_seqlens is not None).contiguous()
 
@@ -94,8 +97,11 @@ def _backward(
     following = hold == "following"
     parts = _intervals(decay, frequency, gaps * scale, drive, discretisation, hold, reverse, slope=True)
     first, initial = beginnings(drive, s0, reverse, cu_seqlens)
-    a = adjoint_coefficients(parts.lam_bar.masked_fill(first, 0), reverse)
-    mu = scan_from_zero(a, gradient, not reverse, resets=cu_seqlens is not None)
+    if is_short(drive.shape, drive.device, discretisation):
+        mu = weigh(scan_weights(parts.lam, parts.delta, first, reverse).mH, gradient)
+    else:
+        a = adjoint_coefficients(parts.lam_bar.masked_fill(first, 0), reverse)
+        mu = scan_from_zero(a, gradient, not reverse, resets=cu_seqlens is not None)
     d_initial = mu if following else parts.lam_bar.conj() * mu
     ds0 = _collect(d_initial, s0, reverse, cu_seqlens)
     before = torch.where(first, initial, previous(s, reverse))
