@@ -200,13 +200,28 @@ def test_numbers_at_a_path() -> None:
         numbers(results, "loss")
 
 
+EMBEDDED_FILE = """
+experiment = "uea"
+[settings]
+datasets = ["embedded"]
+"configuration.epochs" = 3
+"configuration.dropout" = 0.0
+[space]
+"configuration.lr" = { low = 1e-3, high = 1e-1, log = true }
+"configuration.hidden_size" = [8, 16, 32]
+"configuration.rank" = [2, 4, 8]
+"configuration.reparam" = ["exp", "stable", "softplus"]
+"""
+
+
 @pytest.mark.slow
 def test_a_sweep_beats_the_default_on_an_embedded_task(tmp_path: Path) -> None:
-    text = (
-        '[task]\nestimator = "classifier"\nsystem = "calcium"\nseries = 120\n[settings]\nepochs = 12\n'
-        "[space]\nlr = {low = 1e-3, high = 5e-2, log = true}\nhidden_size = [8, 16, 32]\ndepth = {low = 1, high = 2}\n"
-    )
-    sweep = file_sweep(written(tmp_path, text), quick=False, settings=[], device="cpu")
+    """On the split that chose the configuration by far, and on the mean of five: 0.023 against 0.060 when written."""
+    sweep = file_sweep(written(tmp_path, EMBEDDED_FILE), quick=False, settings=[], device="cpu")
     default = sweep.target.score({}, lambda fraction: None)
     result = run_sweep(sweep, options(tmp_path, 10), tmp_path)
-    assert result.record.results["best"]["value"] < default
+    best = result.record.results["best"]
+    assert best["value"] < default / 2
+    assert isinstance(sweep.target, ExperimentTarget)
+    five = replace(sweep.target, fixed={**sweep.target.fixed, "seeds": 5})
+    assert five.score(best["settings"], lambda fraction: None) < 0.75 * five.score({}, lambda fraction: None)
