@@ -39,10 +39,10 @@ class FeedForwardGLU(nn.Module):
 
     def weights(self) -> TailWeights | None:
         """The tensors in the form `kernels` take them, or None where there are no hidden units."""
-        layers = (self.value, self.gate, self.out)
+        layers = [held(self, name) for name in ("value", "gate", "out")]
         if None in layers:
             return None
-        return TailWeights(*[held(layer, name) for layer in layers for name in ("weight", "bias")])  # type: ignore[arg-type]
+        return TailWeights(*[held(layer, name) for layer in layers for name in ("weight", "bias")])
 
     def forward(self, x: Tensor) -> Tensor:
         if self.value is None or self.gate is None or self.out is None:

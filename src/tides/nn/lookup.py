@@ -1,4 +1,4 @@
-"""Parameters by name, quickly."""
+"""Parameters and submodules by name, quickly."""
 
 from typing import Any
 
@@ -6,9 +6,12 @@ from torch import nn
 
 
 def held(module: nn.Module, name: str) -> Any:
-    """`getattr(module, name)`, at once where it is a parameter: torch's own way looks everywhere else first.
+    """`getattr(module, name)`, at once where it is a parameter or a module: torch's own way looks elsewhere first.
 
     A block has some twenty of them, and on a GPU a training step of a small model is as fast as its Python code.
     """
     own = module._parameters
-    return own[name] if name in own else getattr(module, name)
+    if name in own:
+        return own[name]
+    parts = module._modules
+    return parts[name] if name in parts else getattr(module, name)

@@ -82,7 +82,7 @@ class MixProjector(nn.Module):
     def mix(self) -> Mix:
         if self.rank == "diag":
             return DiagonalMix(self.base, self.up, self.bias, self.norm)
-        down = self.down
+        down = held(self, "down")
         weight, bias = (None, None) if down is None else (held(down, "weight"), held(down, "bias"))
         return LowRankMix(held(self, "base"), held(self, "up"), weight, bias, held(self, "norm"))
 

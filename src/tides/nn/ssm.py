@@ -10,6 +10,7 @@ from tides import kernels
 from tides.functional.heads import StepHead
 from tides.functional.ssm import SSMState, SSMWeights
 from tides.nn.config import TIDESConfig
+from tides.nn.lookup import held
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
 from tides.nn.tags import set_tags
 
@@ -98,11 +99,10 @@ class SSM(nn.Module):
 
     def weights(self) -> SSMWeights:
         """The layer's tensors in the form `functional` and `kernels` take them."""
-        log_step = self.log_step
+        log_step = held(self, "log_step")
         step = StepHead(self.step_weight, self.step_bias) if log_step is None else log_step.expanded()
-        return SSMWeights(
-            self.decay.head(), self.frequency.head(), self.drive.mix(), self.readout.mix(), step, self.skip
-        )
+        decay, frequency, drive, readout = (held(self, name) for name in ("decay", "frequency", "drive", "readout"))
+        return SSMWeights(decay.head(), frequency.head(), drive.mix(), readout.mix(), step, held(self, "skip"))
 
     def forward(
         self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
