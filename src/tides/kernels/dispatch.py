@@ -28,6 +28,9 @@ Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 # Fastest first, by the device the data is on.
 _PREFERENCE = {"cpu": ("cpu", "torch"), "cuda": ("triton", "torch")}
 
+# Elements between the blocks of a stack that are worth the time of single launches: 16 MB.
+_REMEMBERED = 1 << 22
+
 _requested: list[Backend] = ["auto"]
 _ran: list[str] = ["none"]
 _told: set[str] = set()
@@ -124,8 +127,13 @@ def block_operator(
 def stack_operator(
     x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec
 ) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:
-    """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once."""
+    """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once.
+
+    Long sequences without gradients are better off with single blocks, which forget what lies between them.
+    """
     backend = _choose(x, layers[0][0], spec)
+    if not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED:
+        return None
     if backend != "triton" or any(
         _module(backend).block_obstacle(weights, spec, tail) is not None for weights, tail in layers
     ):
