@@ -105,8 +105,13 @@ class LaunchPlan:
         self._launches.append(_Launch(kernel, whole, arguments, flags, key))
 
     def run(self, *tensors: Tensor) -> None:
-        """Everything, on the current stream; complex tensors count as pairs of reals."""
-        workspace = torch.empty(self._sizes[0], dtype=torch.float32, device=tensors[0].device)
+        """Everything, on the current stream of the tensors' device; complex tensors count as pairs of reals."""
+        place = tensors[0].device
+        if place.type == "cuda" and place.index != torch.cuda.current_device():
+            with torch.cuda.device(place):
+                self.run(*tensors)
+            return
+        workspace = torch.empty(self._sizes[0], dtype=torch.float32, device=place)
         bases = [workspace.data_ptr(), *[tensor.data_ptr() for tensor in tensors]]
         direct = _can_be_direct(bases)
         if direct:
