@@ -10,7 +10,7 @@ from torch import Tensor
 
 def column_forms(factors: Tensor) -> Tensor:
     """G_h[i, j] for every column of the factors (m, p, h, 2, i), as (m, i, i, h) in float64."""
-    columns = _columns(factors)
+    columns = _columns(factors).double()
     forms: Tensor = (columns.mT @ columns / factors.shape[1]).permute(0, 2, 3, 1).contiguous()
     return forms
 
@@ -18,11 +18,11 @@ def column_forms(factors: Tensor) -> Tensor:
 def d_column_forms(products: Tensor, factors: Tensor) -> Tensor:
     """Gradient of the factors from Σ_k (z̃_i z̃_j)_k ds_k (m, i, i, h), symmetric, with ds_k that of the mean square."""
     p = factors.shape[1]
-    spread = (_columns(factors) @ products.double().permute(0, 3, 1, 2)).unflatten(2, (p, 2))  # (m, h, p, 2, i)
-    gradient: Tensor = (spread * (2 / p)).permute(0, 2, 1, 3, 4)
-    return gradient.to(factors.dtype)
+    slopes = (products.permute(0, 3, 1, 2) * (2 / p)).to(factors.dtype)
+    gradient: Tensor = (_columns(factors) @ slopes).unflatten(2, (p, 2)).permute(0, 2, 1, 3, 4)  # (m, p, h, 2, i)
+    return gradient
 
 
 def _columns(factors: Tensor) -> Tensor:
-    """(m, h, 2p, i) in float64."""
-    return factors.double().permute(0, 2, 1, 3, 4).flatten(2, 3)
+    """(m, h, 2p, i)."""
+    return factors.permute(0, 2, 1, 3, 4).flatten(2, 3)

@@ -16,7 +16,7 @@ from tides.kernels.cpu.planes import Planes
 from tides.kernels.cpu.threads import run_jobs, spans
 
 # Elements of a block's outer products: with what surrounds them they fit the second-level cache of a core.
-_BLOCK_ELEMENTS = 7 << 14
+_BLOCK_ELEMENTS = 1 << 18
 
 
 class MixTile:
