@@ -101,3 +101,35 @@ def test_a_repeat_calls_the_compiled_kernel_with_addresses(monkeypatch: pytest.M
     other.launch(kernel, (2, 2), y.part(32, 16), 7, room, SIZE=4, scale=2.0)
     other.run(torch.zeros(64))
     assert (kernel.plainly, len(kernel.compiled.calls)) == (2, 2)
+
+
+class Graph:
+    """Stands for a captured graph."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+def test_launches_are_replayed_where_tensors_lie_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = list[Graph]()
+
+    def capture(self: LaunchPlan, bases: list[int], ready: list[Any]) -> Graph:
+        captured.append(Graph())
+        return captured[-1]
+
+    capturing = False
+    monkeypatch.setattr(LaunchPlan, "_capture", capture)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    plan = LaunchPlan()
+    assert [plan._replay([16, 32], []) for _ in range(4)] == [False, False, True, True]
+    assert [graph.replays for graph in captured] == [2]
+    assert not plan._replay([16, 48], []), "another place"
+    capturing = True
+    assert not plan._replay([16, 32], []), "a graph is no part of another one"
+    capturing = False
+    for place in range(200):
+        plan._replay([place, 0], [])
+    assert len(plan._graphs) <= launch._PLACES

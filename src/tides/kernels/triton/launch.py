@@ -2,7 +2,8 @@
 
 A plan knows every grid, flag and temporary beforehand; the temporaries lie in one workspace and share its memory where
 their lives do not overlap. A repeat is then one allocation and, for each launch, a list of addresses, because Triton's
-own way binds and inspects every argument anew, which takes longer than most of these kernels run.
+own way binds and inspects every argument anew, which takes longer than most of these kernels run. Where all tensors lie
+where they lay before, as in training they do from the third step on, the launches are replayed as one CUDA graph.
 
 The shortcut asks Triton for the compiled kernel of a launch once and calls it as Triton does. What Triton compiles a
 kernel for is all in the key of `_known`: kernel, flags, and of every argument whether it is a pointer to a multiple of
@@ -27,6 +28,8 @@ _BYTES = 4
 # Versions in which `CompiledKernel.run(x, y, z, stream, function, metadata, None, None, None, *arguments)` is a launch
 # that takes addresses for pointers.
 _DIRECT = (3, 6) <= tuple(int(part) for part in triton.__version__.split(".")[:2]) <= (3, 9)
+# Places of tensors that a plan remembers; training meets the same few again and again.
+_PLACES = 64
 COMPILED = not triton.knobs.runtime.interpret
 
 _known: dict[Any, Any] = {}
@@ -65,6 +68,7 @@ class LaunchPlan:
         self._gaps: list[tuple[int, int]] = []
         self._ready: dict[int, list[tuple[Any, ...]]] = {}
         self._addresses: list[tuple[int, int]] = []
+        self._graphs: dict[tuple[int, ...], int | torch.cuda.CUDAGraph] = {}
         self._constants: list[Any] = []
 
     def tensor(self, size: int) -> Buffer:
@@ -120,7 +124,8 @@ class LaunchPlan:
             if ready is None and all((device, launch.key) in _known for launch in self._launches):
                 ready = self._ready[device] = self._prepare(device)
             if ready is not None:
-                self._launch(bases, ready, driver.active.get_current_stream(device))
+                if place.type != "cuda" or not self._replay(bases, ready):
+                    self._launch(bases, ready, driver.active.get_current_stream(device))
                 return
         self._run_plainly([workspace, *tensors], keep=direct)
 
@@ -128,6 +133,33 @@ class LaunchPlan:
         values = self._constants + [bases[slot] + offset for slot, offset in self._addresses]
         for call, x, y, z, function, metadata, pick in ready:
             call(x, y, z, stream, function, metadata, None, None, None, *pick(values))
+
+    def _replay(self, bases: list[int], ready: list[tuple[Any, ...]]) -> bool:
+        """The launches as a graph, one launch for all, where the tensors lie where they lay in two runs before."""
+        if torch.cuda.is_current_stream_capturing():
+            # Single launches become a part of the graph that is being made.
+            return False
+        place = tuple(bases)
+        found = self._graphs.get(place, 0)
+        if isinstance(found, int):
+            if len(self._graphs) >= _PLACES:
+                self._graphs.clear()
+            self._graphs[place] = found + 1
+            if found < 2:
+                return False
+            found = self._graphs[place] = self._capture(bases, ready)
+        found.replay()
+        return True
+
+    def _capture(self, bases: list[int], ready: list[tuple[Any, ...]]) -> torch.cuda.CUDAGraph:
+        """Nothing is allocated inside, so the graph holds addresses and owns no memory."""
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream(priority=-1)
+        with torch.cuda.stream(side):
+            graph.capture_begin(capture_error_mode="thread_local")
+            self._launch(bases, ready, side.cuda_stream)
+            graph.capture_end()
+        return graph
 
     def _run_plainly(self, tensors: list[Tensor], *, keep: bool) -> None:
         """Triton's own way; with `keep` the compiled kernels are remembered."""
