@@ -150,10 +150,11 @@ class BlockFunction(_SingleLevelFunction):
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
         x, gaps, behind, valid, seed, packed, *kept = ctx.saved_tensors
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
-        gradient = torch.zeros_like(x) if gradient is None else gradient.contiguous()
+        own = torch.zeros_like(x) if gradient is None else gradient.contiguous()
         dx, _, d_gaps, d_behind, d_packed = run_backward(
-            ctx.config, ctx.shape, inputs, Kept(*kept), gradient, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7])
-        )
+            ctx.config, ctx.shape, inputs, Kept(*kept), own, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7]),
+            overwrite=own is not gradient,
+        )  # fmt: skip
         return None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
 
 

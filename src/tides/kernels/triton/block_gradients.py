@@ -59,9 +59,10 @@ class BlockGradients:
     def leave(self, states: list[Buffer]) -> list[Buffer]:
         """The gradients of the states; the skip connection's share of du is in `d_u`."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
-        left, d_square, codes = buffers = self._range_buffers()
+        # What lives longer first: behind it lies then one stretch for the scan's adjoint.
         self.d_readout_codes = plan.space(shape.models, shape.rows, layout.rank)
         d_states = [plan.space(state.size) for state in states]
+        left, d_square, codes = buffers = self._range_buffers()
         tiles, programs = shares(self.range, _TAIL_ROWS, _PROGRAMS)
         width = layout.at_drive - layout.at_skip
         partial = plan.space(shape.models, programs, width)

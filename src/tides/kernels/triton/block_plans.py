@@ -45,6 +45,8 @@ class Wanted(NamedTuple):
 
     last: tuple[tuple[bool, ...], ...]
     gaps: bool
+    overwrite: bool
+    """Whether the gradient that comes in is nobody else's."""
 
 
 def run_forward(
@@ -73,17 +75,19 @@ def run_backward(
     d_last: Sequence[Tensor | None],
     *,
     d_gaps_wanted: bool,
+    overwrite: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor]:
     """Gradients of x, of the norm's scale and shift, of both directions' gaps where wanted, and of the weights.
 
-    Scale and shift are those of a single block; gaps have no gradient through several.
+    Scale and shift are those of a single block; gaps have no gradient through several. `overwrite` lends the memory of
+    `gradient`, which is what several blocks need besides that of dx.
     """
     x = inputs.x
     # Only a following hold leaves a drive pending.
     ignored = config.hold != "following"
     d_last = [None if ignored and k % 3 == 2 else change for k, change in enumerate(d_last)]
     given = tuple([change is not None for change in d_last])
-    wanted = Wanted(tuple([given[k : k + 3] for k in range(0, len(given), 3)]), d_gaps_wanted)
+    wanted = Wanted(tuple([given[k : k + 3] for k in range(0, len(given), 3)]), d_gaps_wanted, overwrite)
     dx, d_packed = torch.empty_like(x), torch.empty_like(inputs.packed)
     d_affine = x.new_empty(*x.shape[:-3], 2, x.shape[-1]) if shape.norm == "given" else dx
     d_gaps = torch.empty_like(inputs.gaps) if d_gaps_wanted else None
@@ -92,7 +96,7 @@ def run_backward(
     outputs = (dx, d_packed, d_affine, dx if d_gaps is None else d_gaps, dx if d_behind is None else d_behind)
     plan = _plan_backward(config, shape, matrix_precision(), wanted)
     plan.run(*inputs.filled(), *kept, gradient, *changes, *outputs)
-    return dx, d_affine, d_gaps, d_behind, d_packed
+    return gradient if overwrite and shape.depth % 2 == 0 else dx, d_affine, d_gaps, d_behind, d_packed
 
 
 def _room(config: BlockConfig, shape: BlockShape) -> int:
@@ -152,14 +156,14 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
         d_affine = plan.space(2 * layout.width)
     if not wanted.gaps:
         d_gaps = [plan.space(stack[0].gaps.size)] * 2
+    # The gradient goes back and forth between two tensors: dx and the one that comes in, or another if that must stay.
+    turns = (dx, gradient) if wanted.overwrite or shape.depth == 1 else (dx, plan.space(dx.size))
     for k in reversed(range(shape.depth)):
         run = BlockPass(plan, config, shape, precision, stack[k])
         changes = [last[3 * k + j] if given else None for j, given in enumerate(wanted.last[k])]
-        target = plan.space(dx.size) if k else dx
+        target = turns[(shape.depth - 1 - k if wanted.overwrite else k) % 2]
         weights = d_packed.part(k * layout.stride, stack[k].packed.size)
         _one_backward(BlockGradients(run, gradient, target, weights), changes, d_affine, d_gaps)
-        if k + 1 < shape.depth:
-            plan.release(gradient)
         gradient = target
     return plan
 
