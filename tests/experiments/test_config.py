@@ -65,7 +65,8 @@ def test_an_unknown_variant_is_refused() -> None:
 
 def test_every_shipped_file_loads_and_every_experiment_has_one() -> None:
     loaded = 0
-    for experiment in EXPERIMENTS:
+    # Other tests add experiments of their own.
+    for experiment in (name for name, module in EXPERIMENTS.items() if module.startswith("tides.")):
         names = config.variants(experiment)
         assert names, experiment
         for variant in names:
