@@ -10,7 +10,6 @@ from tides.turns import Turns
 
 T = TypeVar("T")
 
-
 # Seconds; a pause as short was nobody else's turn.
 _NOBODY = 1e-3
 
