@@ -1,77 +1,40 @@
-import os
-import signal
-import time
-from typing import Any
+"""Jobs that take turns in one process."""
 
 import pytest
 
-from tides.errors import ConfigError
-from tides.experiments.engines import Engine, Failure, Processes, Progress
+from tides.errors import TidesError
+from tides.experiments.engines import Failure, Progress, Streams
+from tides.turns import Turns, finished
 
 
-class Square:
-    """A job that can be sent to another process."""
+class Job:
+    """Takes three turns, or fails in its second one."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, name: str, log: list[str], error: Exception | None = None) -> None:
+        self.name, self.log, self.error = name, log, error
 
-    def __call__(self, progress: Progress) -> tuple[int, int]:
-        progress(0.5)
-        if self.number == 13:
-            raise ConfigError("number: found 13")
-        if self.number == 14:
-            raise ZeroDivisionError
-        return self.number**2, os.getpid()
+    def __call__(self, progress: Progress) -> str:
+        return finished(self.turns(progress))
 
-
-class Die:
-    def __call__(self, progress: Progress) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def turns(self, progress: Progress) -> Turns[str]:
+        for turn in range(3):
+            self.log.append(self.name)
+            if turn == 1 and self.error is not None:
+                raise self.error
+            yield
+        return self.name
 
 
-def squares(*numbers: int) -> dict[str, Square]:
-    return {f"n{number}": Square(number) for number in numbers}
+def test_jobs_take_turns_and_failures_are_their_own() -> None:
+    log: list[str] = []
+    jobs = {"a": Job("a", log), "b": Job("b", log, TidesError("no room")), "c": Job("c", log)}
+    assert dict(Streams(2).run(jobs)) == {"a": "a", "b": Failure("no room"), "c": "c"}
+    assert log == ["a", "b", "a", "b", "a", "c", "c", "c"]
 
 
-def test_one_worker_is_this_process() -> None:
-    seen: list[tuple[str, float]] = []
-    engine: Engine = Processes()
-    found = dict(engine.run(squares(2, 13, 3), post=lambda name, part: seen.append((name, part))))
-    assert found == {"n2": (4, os.getpid()), "n13": Failure("number: found 13"), "n3": (9, os.getpid())}
-    assert seen == [("n2", 0.5), ("n13", 0.5), ("n3", 0.5)]
-
-
-def test_results_are_handed_over_one_by_one() -> None:
-    results = Processes().run(squares(2, 14))
-    assert next(results) == ("n2", (4, os.getpid()))
+def test_a_defect_is_raised_after_the_others_have_ended() -> None:
+    log: list[str] = []
+    results = Streams(2).run({"a": Job("a", log, ZeroDivisionError()), "b": Job("b", log)})
+    assert next(results) == ("b", "b")
     with pytest.raises(ZeroDivisionError):
         next(results)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_started_after_the_deadline(workers: int) -> None:
-    assert list(Processes(workers).run(squares(2, 3, 4), deadline=time.perf_counter())) == []
-
-
-@pytest.mark.slow
-def test_several_workers_are_other_processes() -> None:
-    seen: set[str] = set()
-    found: dict[str, Any] = {}
-
-    def collect() -> None:
-        found.update(Processes(2).run(squares(2, 13, 14, 3), post=lambda name, part: seen.add(name)))
-
-    with pytest.raises(ZeroDivisionError):
-        collect()
-    assert found.keys() == {"n2", "n13", "n3"}
-    assert found["n13"] == Failure("number: found 13")
-    assert [found[name][0] for name in ("n2", "n3")] == [4, 9]
-    assert os.getpid() not in (found["n2"][1], found["n3"][1])
-    assert seen <= {"n2", "n13", "n14", "n3"}
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_named_as_such() -> None:
-    found: dict[str, Any] = dict(Processes(2).run({"a": Die(), "b": Die()}))
-    assert [type(answer) for answer in found.values()] == [Failure, Failure]
-    assert "its worker process was killed" in found["a"].message

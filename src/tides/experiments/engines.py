@@ -88,6 +88,7 @@ class Streams:
     ) -> Iterator[tuple[str, T | Failure]]:
         waiting = iter(jobs.items())
         at_work: dict[str, Turns[T]] = {}
+        defects: list[Exception] = []
         while True:
             while len(at_work) < self.at_once and time.perf_counter() < deadline:
                 name, job = next(waiting, (None, None))
@@ -95,7 +96,7 @@ class Streams:
                     break
                 at_work[name] = job.turns(lambda fraction, name=name: post(name, fraction))  # type: ignore[union-attr]
             if not at_work:
-                return
+                break
             for name in list(at_work):
                 try:
                     next(at_work[name])
@@ -105,6 +106,11 @@ class Streams:
                 except TidesError as error:
                     del at_work[name]
                     yield name, Failure(str(error))
+                except Exception as error:
+                    del at_work[name]
+                    defects.append(error)
+        if defects:
+            raise defects[0]
 
 
 def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterator[tuple[str, T | Failure]]:
