@@ -1,7 +1,7 @@
 """v_k = B_k u_k and y_k = Re(C_k s_k) with low-rank or full heads, a block of steps at a time.
 
-Both are bilinear in a code z̃ and a vector x: out_o = Σ_i Σ_a z̃_i x_a K[i, a, o], one matrix product of the outer
-product z̃ ⊗ x with K. The outer products of a block live in cache only; the backward pass makes them again.
+Both are bilinear in a code z̃ and a vector x: out_o = Σ_i Σ_a z̃_i x_a K[i, a, o]. The temporaries of a block live in
+cache only; the backward pass makes them again.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.functional.products import row_product
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.bilinear import added, bilinear_form, outer
 from tides.kernels.column_norm import column_forms, d_column_forms
 from tides.kernels.mixing import (
     d_drive_kernel,
@@ -45,27 +46,11 @@ def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
 
 
 def _blocks(code: Tensor, factors: Tensor) -> Iterator[slice]:
-    """Slices of the steps axis for which the outer products fit `_BLOCK_ELEMENTS`."""
+    """Slices of the steps axis, one at least, for which the temporaries fit `_BLOCK_ELEMENTS`."""
     m, p, h, _, i = factors.shape
-    widest = m * i * max(2 * p, h)
+    widest = m * i * max(min(2 * p, h), i)
     rows = max(64, _BLOCK_ELEMENTS.get(code.device.type, 1 << 22) // widest)
-    return (slice(start, start + rows) for start in range(0, code.shape[1], rows))
-
-
-def _outer(code: Tensor, x: Tensor) -> Tensor:
-    """z̃ ⊗ x, flat: (m, n, i·a)."""
-    return (code.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
-
-
-def _bilinear_backward(gradient: Tensor, code: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of code, x and kernel (m, i·a, o)."""
-    d_outer = (gradient @ kernel.mT).unflatten(-1, (code.shape[-1], x.shape[-1]))
-    # Products and sums along the small axes: batched products of such tiny matrices are far slower.
-    work = d_outer * x.unsqueeze(-2)
-    d_code = work.sum(-1)
-    d_x = d_outer.mul_(code.unsqueeze(-1)).sum(-2)
-    torch.mul(code.unsqueeze(-1), x.unsqueeze(-2), out=work)
-    return d_code, d_x, row_product(work.flatten(-2).mT, gradient)
+    return (slice(start, start + rows) for start in range(0, max(1, code.shape[1]), rows))
 
 
 class _Norms:
@@ -76,20 +61,21 @@ class _Norms:
         self.factors, self.eps = factors, eps
         self.forms = column_forms(factors).view(m, i * i, h)
         self.slopes = self.forms.mT.to(factors.dtype)
-        self.products = torch.zeros_like(self.forms)
+        self.products: Tensor | None = None
 
     def __call__(self, code: Tensor) -> Tensor:
         """The inverse rms (m, n, h)."""
         double = code.double()
-        return (_outer(double, double) @ self.forms).add_(self.eps).rsqrt_().to(code.dtype)
+        return (outer(double, double) @ self.forms).add_(self.eps).rsqrt_().to(code.dtype)
 
     def backward(self, d_square: Tensor, code: Tensor) -> Tensor:
         """Gradient of the code, given that of the mean square."""
-        self.products += row_product(_outer(code, code).mT, d_square)
+        self.products = added(self.products, row_product(outer(code, code).mT, d_square).double())
         weighted: Tensor = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
         return weighted.mul_(code.unsqueeze(-2)).sum(-1).mul_(2)
 
     def d_factors(self) -> Tensor:
+        assert self.products is not None, "d_factors is asked for after a backward pass"
         i = self.factors.shape[-1]
         return d_column_forms(self.products.unflatten(1, (i, i)), self.factors)
 
@@ -97,14 +83,12 @@ class _Norms:
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
 def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
-    kernel = drive_kernel(factors, norm)
+    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1])
     norms = None if norm is None else _Norms(factors, eps)
-    out = u.new_empty(*u.shape[:2], kernel.shape[-1])
+    out = u.new_empty(*u.shape[:2], 2 * factors.shape[1])
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
-        if norms is not None:
-            x = x * norms(z)
-        out[:, rows] = _outer(z, x) @ kernel
+        form.apply(z, x if norms is None else x * norms(z), out[:, rows])
     return out
 
 
@@ -113,35 +97,34 @@ def mix_in_backward(
     gradient: Tensor, u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
-    kernel = drive_kernel(factors, norm)
+    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1])
     norms = None if norm is None else _Norms(factors, eps)
     du, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (u, code))
-    d_kernel = torch.zeros_like(kernel)
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
         if norms is None:
-            d_code[:, rows], du[:, rows], change = _bilinear_backward(gradient[:, rows], z, x, kernel)
+            d_code[:, rows], du[:, rows] = form.backward(gradient[:, rows], z, x)
         else:
             inverse = norms(z)
-            dz, d_scaled, change = _bilinear_backward(gradient[:, rows], z, x * inverse, kernel)
-            du[:, rows] = d_scaled * inverse
+            dz, d_scaled = form.backward(gradient[:, rows], z, x * inverse)
+            torch.mul(d_scaled, inverse, out=du[:, rows])
             d_square = d_scaled.mul_(x).mul_(inverse.pow(3)).mul_(-0.5)
-            d_code[:, rows] = dz + norms.backward(d_square, z)
-        d_kernel += change
-    d_weighted = d_drive_kernel(d_kernel, factors)
+            torch.add(dz, norms.backward(d_square, z), out=d_code[:, rows])
+    d_weighted = d_drive_kernel(form.d_kernel(), factors)
     return (du, d_code, *unweighted(d_weighted, factors, norm, None if norms is None else norms.d_factors()))
 
 
 @torch.library.custom_op("tides::mix_out_torch", mutates_args=())
 def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
-    kernel = readout_kernel(factors, norm)
+    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1])
     norms = None if norm is None else _Norms(factors, eps)
     x = s.flatten(-2)
-    out = s.new_empty(*s.shape[:2], kernel.shape[-1])
+    out = s.new_empty(*s.shape[:2], factors.shape[2])
     for rows in _blocks(code, factors):
-        y = _outer(code[:, rows], x[:, rows]) @ kernel
-        out[:, rows] = y if norms is None else y.mul_(norms(code[:, rows]))
+        y = form.apply(code[:, rows], x[:, rows], out[:, rows])
+        if norms is not None:
+            y.mul_(norms(code[:, rows]))
     return out
 
 
@@ -150,22 +133,20 @@ def mix_out_backward(
     gradient: Tensor, y: Tensor, s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
-    kernel = readout_kernel(factors, norm)
+    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1])
     norms = None if norm is None else _Norms(factors, eps)
     x = s.flatten(-2)
     dx, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (x, code))
-    d_kernel = torch.zeros_like(kernel)
     for rows in _blocks(code, factors):
         g, z = gradient[:, rows], code[:, rows]
         if norms is None:
-            d_code[:, rows], dx[:, rows], change = _bilinear_backward(g, z, x[:, rows], kernel)
+            d_code[:, rows], dx[:, rows] = form.backward(g, z, x[:, rows])
         else:
             inverse = norms(z)
-            dz, dx[:, rows], change = _bilinear_backward(g * inverse, z, x[:, rows], kernel)
+            dz, dx[:, rows] = form.backward(g * inverse, z, x[:, rows])
             d_square = (g * y[:, rows]).mul_(inverse.square_()).mul_(-0.5)
-            d_code[:, rows] = dz + norms.backward(d_square, z)
-        d_kernel += change
-    d_weighted = d_readout_kernel(d_kernel, factors)
+            torch.add(dz, norms.backward(d_square, z), out=d_code[:, rows])
+    d_weighted = d_readout_kernel(form.d_kernel(), factors)
     spread = None if norms is None else norms.d_factors()
     return (dx.view_as(s), d_code, *unweighted(d_weighted, factors, norm, spread))
 
