@@ -2,7 +2,7 @@
 
 Weights lie in one flat array, section behind section; `plan` has a row of sizes and offsets per block, and a last one
 for the whole model. The column norms' quadratic forms lie in a second array, in float64. States are planes
-(block, 6, mode): s, λ and drive. Few arrays are passed, because passing one costs as much as a layer's norm.
+(6, block, mode): s, λ and drive. Few arrays are passed, because passing one costs as much as a layer's norm.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from tides.kernels.cpu.elementary import exp_and_expm1
 from tides.kernels.cpu.intervals import BILINEAR, DIRAC, compiled, zoh_forward
 from tides.kernels.cpu.intervals import bilinear_forward as bilinear
-from tides.kernels.cpu.mix_loops import summing
+from tides.kernels.cpu.panels import linear
 
 # Columns of `plan`.
 (NORM, DECAY, DECAY_DEPTH, DECAY_SELECTIVE, DECAY_NORMED, FREQUENCY, FREQUENCY_DEPTH, FREQUENCY_SELECTIVE,
@@ -31,39 +31,6 @@ NO_POOL, MEAN_POOL, LAST_POOL, TIME_POOL = 0, 1, 2, 3
 FINE, BAD_VALUE, BAD_GAP = 0, 1, 2
 
 
-@summing
-def _add_product(weights, at, vector, n, out, m):  # type: ignore[no-untyped-def]
-    """out += matrix (m, n) · vector, the matrix stored at `at`; returns where it ends."""
-    matrix = weights[at : at + n * m].reshape(m, n)
-    zero = out.dtype.type(0)
-    # Four rows at a time share the loads of the vector, and sums in registers leave no memory to write.
-    for j in range(0, m - 3, 4):
-        a, b, c, d = zero, zero, zero, zero
-        for i in range(n):
-            x = vector[i]
-            a += x * matrix[j, i]
-            b += x * matrix[j + 1, i]
-            c += x * matrix[j + 2, i]
-            d += x * matrix[j + 3, i]
-        out[j] += a
-        out[j + 1] += b
-        out[j + 2] += c
-        out[j + 3] += d
-    for j in range(m // 4 * 4, m):
-        a = zero
-        for i in range(n):
-            a += vector[i] * matrix[j, i]
-        out[j] += a
-    return at + n * m
-
-
-@compiled
-def _linear(weights, at, vector, n, out, m):  # type: ignore[no-untyped-def]
-    """out = bias + matrix · vector; the bias stands before the matrix."""
-    out[:m] = weights[at : at + m]
-    return _add_product(weights, at + m, vector, n, out, m)
-
-
 @compiled
 def _gated(value, gate, n):  # type: ignore[no-untyped-def]
     """value ← value · σ(gate)."""
@@ -77,8 +44,8 @@ def _gated(value, gate, n):  # type: ignore[no-untyped-def]
 def _residual_blocks(weights, at, depth, x, n, work):  # type: ignore[no-untyped-def]
     """x ← x + (W1 x + b1) ⊙ σ(W2 x + b2), `depth` times."""
     for _ in range(depth):
-        at = _linear(weights, at, x, n, work[0], n)
-        at = _linear(weights, at, x, n, work[1], n)
+        at = linear(weights, at, x, n, work[0], n)
+        at = linear(weights, at, x, n, work[1], n)
         _gated(work[0], work[1], n)
         for j in range(n):
             x[j] += work[0, j]
@@ -95,7 +62,7 @@ def _mode_head(weights, at, depth, selective, normed, eps, u, theta, work):  # t
     features = work[2, :n]
     features[:] = u
     at = _residual_blocks(weights, at, depth, features, n, work)
-    at = _linear(weights, at, features, n, theta, modes)
+    at = linear(weights, at, features, n, theta, modes)
     if normed:
         square = theta.dtype.type(0)
         for p in range(modes):
@@ -124,7 +91,7 @@ def _reparameterise(theta, kind, clip):  # type: ignore[no-untyped-def]
 def _code(weights, at, kind, rank, u, code):  # type: ignore[no-untyped-def]
     """z̃ of a mix into `code`: [1], [W_down u + c; 1] or [u; 1]; returns its size and where the kernel begins."""
     if kind == LOW_RANK:
-        at = _linear(weights, at, u, u.size, code, rank)
+        at = linear(weights, at, u, u.size, code, rank)
     elif kind == FULL:
         code[: u.size] = u
     size = rank + 1
@@ -133,7 +100,7 @@ def _code(weights, at, kind, rank, u, code):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _inverse_rms(forms, at, code, size, eps, precise, inverse):  # type: ignore[no-untyped-def]
+def _inverse_rms(forms, at, code, size, precise, inverse):  # type: ignore[no-untyped-def]
     """1/√(z̃ᵀ G_h z̃ + eps) for every column h, in float64 up to the root; a form per column, i ≤ j row by row."""
     n, count = inverse.size, size * (size + 1) // 2
     monomials, square = precise[0], precise[1]
@@ -142,8 +109,7 @@ def _inverse_rms(forms, at, code, size, eps, precise, inverse):  # type: ignore[
         for j in range(i, size):
             monomials[c] = np.float64(code[i]) * np.float64(code[j])
             c += 1
-    square[:n] = eps
-    _add_product(forms, at, monomials, count, square, n)
+    linear(forms, at, monomials, count, square, n)
     for h in range(n):
         inverse[h] = 1.0 / math.sqrt(square[h])
 
@@ -156,8 +122,7 @@ def _mix(weights, at, code, size, x, n, out, m, coefficients):  # type: ignore[n
         factor = code[i]
         for a in range(n):
             row[a] = factor * x[a]
-    out[:m] = out.dtype.type(0)
-    _add_product(weights, at, coefficients, size * n, out, m)
+    linear(weights, at, coefficients, size * n, out, m)
 
 
 @compiled
@@ -181,15 +146,18 @@ def _normalise(kind, weights, at, eps, x, u):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _steps(weights, at, head, u, gap, delta, half):  # type: ignore[no-untyped-def]
+def _known_steps(weights, at, gap, delta, half):  # type: ignore[no-untyped-def]
     """δ of every mode, and δ/2 in float64 for the angle."""
+    for p in range(delta.size):
+        delta[p] = gap * weights[at + p]
+        half[p] = np.float64(gap) * np.float64(weights[at + p]) * 0.5
+
+
+@compiled
+def _selected_steps(weights, at, u, gap, delta, half):  # type: ignore[no-untyped-def]
+    """The same where a head looks at u."""
     modes = delta.size
-    if head == 0:
-        for p in range(modes):
-            delta[p] = gap * weights[at + p]
-            half[p] = np.float64(gap) * np.float64(weights[at + p]) * 0.5
-        return
-    at = _linear(weights, at, u, u.size, delta, modes)
+    at = linear(weights, at, u, u.size, delta, modes)
     for p in range(modes):
         x = delta[p] + gap * weights[at + p]
         delta[p] = x if x > 40 else math.log1p(math.exp(x))
@@ -197,65 +165,70 @@ def _steps(weights, at, head, u, gap, delta, half):  # type: ignore[no-untyped-d
 
 
 @compiled
-def _evolve(method, following, planes, half, state):  # type: ignore[no-untyped-def]
-    """s ← λ̄ s + gain v with the pair (λ, v) in the state; planes 1 holds δ."""
-    n = state.shape[1]
-    for p in range(n):
+def _evolve(method, following, begin, end, planes, half, state):  # type: ignore[no-untyped-def]
+    """s ← λ̄ s + gain v of the modes from begin to end, with their (λ, v) in the state; planes 1 holds δ."""
+    growth, delta, angle = planes[0, begin:end], planes[1, begin:end], half[begin:end]
+    bar_re, bar_im = planes[2, begin:end], planes[3, begin:end]
+    gain_re, gain_im = planes[4, begin:end], planes[5, begin:end]
+    for p in range(begin, end):
         planes[0, p] = state[2, p] * planes[1, p]
         half[p] *= np.float64(state[3, p])
     if method == BILINEAR:
-        bilinear(n, planes[0], half, planes[1], planes[2], planes[3], planes[4], planes[5])
+        bilinear(end - begin, growth, angle, delta, bar_re, bar_im, gain_re, gain_im)
     else:
-        zoh_forward(n, planes[0], half, planes[1], planes[2], planes[3], planes[4], planes[5])
+        zoh_forward(end - begin, growth, angle, delta, bar_re, bar_im, gain_re, gain_im)
     if method == DIRAC:
-        for p in range(n):
-            planes[4, p] = planes[2, p] if following else state.dtype.type(1)
-            planes[5, p] = planes[3, p] if following else state.dtype.type(0)
-    for p in range(n):
+        for p in range(end - begin):
+            gain_re[p] = bar_re[p] if following else state.dtype.type(1)
+            gain_im[p] = bar_im[p] if following else state.dtype.type(0)
+    for p in range(begin, end):
         re, im, v, w = state[0, p], state[1, p], state[4, p], state[5, p]
         state[0, p] = planes[2, p] * re - planes[3, p] * im + planes[4, p] * v - planes[5, p] * w
         state[1, p] = planes[2, p] * im + planes[3, p] * re + planes[4, p] * w + planes[5, p] * v
 
 
 @compiled
-def _block(plan, spec, settings, weights, forms, x, gap, state, wide, planes, half, precise):  # type: ignore[no-untyped-def]
-    """One block: norm → SSM → GELU → GLU, added to x (h) in place. `wide` is scratch of rows ≥ every size."""
-    n, modes = x.size, state.shape[1]
+def _block(k, plan, spec, settings, weights, forms, x, gap, states, wide, half, precise):  # type: ignore[no-untyped-def]
+    """Block k: norm → SSM → GELU → GLU, added to x (h) in place. `wide` is scratch of rows ≥ every size."""
+    n, modes = x.size, states.shape[2]
+    begin, end = k * modes, (k + 1) * modes
+    flat, planes = states.reshape(6, states.shape[1] * modes), wide[12:18]
+    decay, frequency = flat[2, begin:end], flat[3, begin:end]
     real = x.dtype.type
     u, y, inverse, pairs = wide[3, :n], wide[4, :n], wide[5, :n], wide[6, : 2 * modes]
     code, mixed, coefficients, work = wide[7], wide[8], wide[9], wide[:3]
     _normalise(spec[NORM_KIND], weights, plan[NORM], settings[NORM_EPS], x, u)
-    _steps(weights, plan[STEP], plan[STEP_HEAD], u, gap, planes[1], half)
-    if spec[FOLLOWING]:
-        # The pair of the last observation acted until now.
-        _evolve(spec[METHOD], True, planes, half, state)
+    if plan[STEP_HEAD]:
+        _selected_steps(weights, plan[STEP], u, gap, planes[1, begin:end], half[begin:end])
+        if spec[FOLLOWING]:
+            _evolve(spec[METHOD], True, begin, end, planes, half, flat)
     _mode_head(
-        weights, plan[DECAY], plan[DECAY_DEPTH], plan[DECAY_SELECTIVE], plan[DECAY_NORMED], settings[EPS], u, state[2],
+        weights, plan[DECAY], plan[DECAY_DEPTH], plan[DECAY_SELECTIVE], plan[DECAY_NORMED], settings[EPS], u, decay,
         work,
     )  # fmt: skip
-    _reparameterise(state[2], spec[REPARAM], real(settings[CLIP]))
+    _reparameterise(decay, spec[REPARAM], real(settings[CLIP]))
     _mode_head(
         weights, plan[FREQUENCY], plan[FREQUENCY_DEPTH], plan[FREQUENCY_SELECTIVE], plan[FREQUENCY_NORMED],
-        settings[EPS], u, state[3], work,
+        settings[EPS], u, frequency, work,
     )  # fmt: skip
     size, at = _code(weights, plan[DRIVE], plan[DRIVE_KIND], plan[DRIVE_RANK], u, code)
     mixed[:n] = u
     if plan[DRIVE_FORMS] >= 0:
-        _inverse_rms(forms, plan[DRIVE_FORMS], code, size, settings[EPS], precise, inverse)
+        _inverse_rms(forms, plan[DRIVE_FORMS], code, size, precise, inverse)
         for h in range(n):
             mixed[h] *= inverse[h]
     _mix(weights, at, code, size, mixed, n, pairs, 2 * modes, coefficients)
     for p in range(modes):
-        state[4, p], state[5, p] = pairs[2 * p], pairs[2 * p + 1]
+        flat[4, begin + p], flat[5, begin + p] = pairs[2 * p], pairs[2 * p + 1]
     if not spec[FOLLOWING]:
-        _evolve(spec[METHOD], False, planes, half, state)
-        state[4:] = real(0)
+        _evolve(spec[METHOD], False, begin, end, planes, half, flat)
+        flat[4:, begin:end] = real(0)
     size, at = _code(weights, plan[READOUT], plan[READOUT_KIND], plan[READOUT_RANK], u, code)
     for p in range(modes):
-        mixed[2 * p], mixed[2 * p + 1] = state[0, p], state[1, p]
+        mixed[2 * p], mixed[2 * p + 1] = flat[0, begin + p], flat[1, begin + p]
     _mix(weights, at, code, size, mixed, 2 * modes, y, n, coefficients)
     if plan[READOUT_FORMS] >= 0:
-        _inverse_rms(forms, plan[READOUT_FORMS], code, size, settings[EPS], precise, inverse)
+        _inverse_rms(forms, plan[READOUT_FORMS], code, size, precise, inverse)
         for h in range(n):
             y[h] *= inverse[h]
     factor = real(settings[OUTPUT_FACTOR])
@@ -270,10 +243,10 @@ def _tail(weights, at, width, y, x, work):  # type: ignore[no-untyped-def]
     """x += W3((W1 y + b1) ⊙ σ(W2 y + b2)) + b3; without hidden units x += b3."""
     n = x.size
     value, gate = work[0], work[1]
-    at = _linear(weights, at, y, n, value, width)
-    at = _linear(weights, at, y, n, gate, width)
+    at = linear(weights, at, y, n, value, width)
+    at = linear(weights, at, y, n, gate, width)
     _gated(value, gate, width)
-    _linear(weights, at, value, width, work[2], n)
+    linear(weights, at, value, width, work[2], n)
     for h in range(n):
         x[h] += work[2, h]
 
@@ -302,9 +275,9 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
 
     Nothing has changed when the answer is not `FINE`.
     """
-    spec, width, modes = plan[-1], held.shape[1], states.shape[3]
+    spec, width, blocks, modes = plan[-1], held.shape[1], plan.shape[0] - 1, states.shape[3]
     row, hidden, pooled = wide[10, : spec[INPUTS]], wide[11, :width], wide[4, :width]
-    planes, half = wide[12:18, :modes], precise[2, :modes]
+    half = precise[2]
     unit = wide.dtype.type(settings[TIME_SCALE])
     for b in range(x.shape[0]):
         problem = _read(spec, settings, weights, x[b], observed[b], gaps[b], row)
@@ -314,10 +287,17 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
         gap = gaps[b] / unit
         _read(spec, settings, weights, x[b], observed[b], gap, row)
         at = _residual_blocks(weights, spec[ENCODER], spec[ENCODER_DEPTH], row, row.size, wide[:3])
-        _linear(weights, at, row, row.size, hidden, width)
+        linear(weights, at, row, row.size, hidden, width)
         held[b] = hidden
-        for k in range(plan.shape[0] - 1):
-            _block(plan[k], spec, settings, weights, forms, hidden, gap, states[b, k], wide, planes, half, precise)
+        if not plan[0, STEP_HEAD]:
+            for k in range(blocks):
+                at, begin, end = plan[k, STEP], k * modes, (k + 1) * modes
+                _known_steps(weights, at, gap, wide[13, begin:end], half[begin:end])
+            if spec[FOLLOWING]:
+                # The pairs of the last observation acted until now, in every block: nothing of this one is needed.
+                _evolve(spec[METHOD], True, 0, blocks * modes, wide[12:18], half, states[b].reshape(6, blocks * modes))
+        for k in range(blocks):
+            _block(k, plan[k], spec, settings, weights, forms, hidden, gap, states[b], wide, half, precise)
         if spec[POOL] == NO_POOL:
             out[b] = hidden
             continue
@@ -329,5 +309,5 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
                 sums[b, h] += share * hidden[h]
                 if sums[b, width] > 0:
                     pooled[h] = sums[b, h] / sums[b, width]
-        _linear(weights, spec[HEAD], pooled, width, out[b], out.shape[1])
+        linear(weights, spec[HEAD], pooled, width, out[b], out.shape[1])
     return FINE

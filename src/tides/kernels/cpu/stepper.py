@@ -15,6 +15,7 @@ from tides.functional.tail import TailWeights
 from tides.kernels.column_norm import column_forms
 from tides.kernels.cpu import step_loops as loops
 from tides.kernels.cpu.intervals import METHODS
+from tides.kernels.cpu.panels import aligned, panel_lanes, panels
 from tides.kernels.cpu.threads import run_jobs, spans
 from tides.kernels.mixing import drive_kernel, readout_kernel
 from tides.kernels.stepping import StepBlock, StepModel
@@ -28,37 +29,41 @@ _ROWS_PER_THREAD = 64
 
 
 class _Packer:
-    """Sections of one flat array, remembered by where they begin."""
+    """Sections of one flat array, remembered by where they begin, each filled up to whole vectors."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: Any) -> None:
+        self._dtype, self._lanes = dtype, panel_lanes(dtype)
         self._parts: list[Tensor] = []
         self.size = 0
 
     def add(self, *tensors: Tensor) -> int:
         """Append tensors row by row; returns where the first one begins."""
         begin = self.size
-        for tensor in tensors:
-            self._parts.append(tensor.detach().double().reshape(-1).cpu())
-            self.size += tensor.numel()
+        flat = torch.cat([tensor.detach().double().reshape(-1).cpu() for tensor in tensors])
+        self._parts += [flat, flat.new_zeros(-flat.numel() % self._lanes)]
+        self.size += sum(part.numel() for part in self._parts[-2:])
         return begin
 
     def linear(self, weight: Tensor, bias: Tensor) -> int:
-        """Bias, then the matrix (out, in)."""
-        return self.add(bias, weight)
+        """A bias and a matrix (out, in) for `panels.linear`."""
+        return self.add(panels(weight, bias, self._lanes))
 
-    def array(self, dtype: Any) -> Any:
-        return torch.cat([*self._parts, torch.zeros(1, dtype=torch.float64)]).numpy().astype(dtype)
+    def array(self) -> Any:
+        # A vector more, because an array without forms would have no address.
+        flat = torch.cat([*self._parts, torch.zeros(self._lanes, dtype=torch.float64)])
+        return aligned(flat.numpy().astype(self._dtype))
 
 
 class StepProgram:
     """A packed model and its streams: `step` takes one observation of each and changes their states in place."""
 
     def __init__(self, model: StepModel, streams: int, dtype: torch.dtype) -> None:
-        weights, forms = _Packer(), _Packer()
+        real = np.float32 if dtype == torch.float32 else np.float64
+        weights, forms = _Packer(real), _Packer(np.float64)
         encoder = weights.size
         _add_glu_blocks(weights, model.encoder)
         weights.linear(*model.encoder_out)
-        plan = [_pack_block(block, weights, forms) for block in model.blocks]
+        plan = [_pack_block(block, weights, forms, model.spec.eps) for block in model.blocks]
         spec = [0] * loops.PLAN_SIZE
         spec[loops.METHOD] = METHODS[model.spec.discretisation]
         spec[loops.FOLLOWING] = int(model.spec.hold == "following")
@@ -68,14 +73,13 @@ class StepProgram:
         spec[loops.POOL], spec[loops.SCALING] = _POOLS[model.pool], weights.add(*model.scaling)
         spec[loops.INPUTS] = model.encoder_out[0].shape[1]
         spec[loops.MASKED], spec[loops.GAP_CHANNEL] = int(model.masked), int(model.gap_channel)
-        real = np.float32 if dtype == torch.float32 else np.float64
         clip = math.inf if model.spec.clip is None else -model.spec.clip
         factor = 2.0 if model.spec.conjugate else 1.0
         self._program = (
             np.array([*plan, spec], dtype=np.int64),
             np.array([model.spec.eps, model.norm_eps, clip, factor, model.time_scale]),
-            weights.array(real),
-            forms.array(np.float64),
+            weights.array(),
+            forms.array(),
         )
         self._allocate(model, streams, real)
 
@@ -85,8 +89,8 @@ class StepProgram:
         inner = max(_tail_width(block.tail) for block in model.blocks)
         code = max(_code_size(mix) for block in model.blocks for mix in (block.ssm.drive, block.ssm.readout))
         outputs = hidden if model.head is None else model.head[0].shape[0]
-        widest = max(code * max(hidden, 2 * modes), inner, inputs, outputs)
-        self.states = np.zeros((streams, len(model.blocks), 6, modes), dtype=real)
+        widest = max(code * max(hidden, 2 * modes), inner, inputs, outputs, len(model.blocks) * modes)
+        self.states = np.zeros((streams, 6, len(model.blocks), modes), dtype=real)
         self.held = np.zeros((streams, hidden), dtype=real)
         # Sums of the pool and their weight in float64, so that long streams do not drift.
         self.sums = np.zeros((streams, hidden + 1))
@@ -135,15 +139,15 @@ class StepProgram:
         """The streams' states as tensors of their own, one `SSMState` per block."""
         planes = torch.from_numpy(self.states[rows])
         return tuple(
-            SSMState(*(torch.complex(planes[:, k, i], planes[:, k, i + 1]) for i in (0, 2, 4)))
-            for k in range(planes.shape[1])
+            SSMState(*(torch.complex(planes[:, i, k], planes[:, i + 1, k]) for i in (0, 2, 4)))
+            for k in range(planes.shape[2])
         )
 
     def set_states(self, states: tuple[SSMState, ...], rows: Any = slice(None)) -> None:
         for k, state in enumerate(states):
             for i, part in zip((0, 2, 4), state, strict=True):
                 pairs = torch.view_as_real(part.detach().resolve_conj()).cpu().numpy()
-                self.states[rows, k, i], self.states[rows, k, i + 1] = pairs[..., 0], pairs[..., 1]
+                self.states[rows, i, k], self.states[rows, i + 1, k] = pairs[..., 0], pairs[..., 1]
 
 
 def _tail_width(tail: TailWeights | Tensor) -> int:
@@ -160,17 +164,18 @@ def _add_glu_blocks(weights: _Packer, blocks: tuple[GLUWeights, ...]) -> None:
         weights.linear(block.gate, block.gate_bias)
 
 
-def _pack_block(block: StepBlock, weights: _Packer, forms: _Packer) -> list[int]:
+def _pack_block(block: StepBlock, weights: _Packer, forms: _Packer, eps: float) -> list[int]:
     """One row of the plan."""
     ssm = block.ssm
     norm = weights.size if block.affine is None else weights.add(*block.affine)
     decay, frequency = _pack_head(ssm.decay, weights), _pack_head(ssm.frequency, weights)
     if isinstance(ssm.step, StepHead):
-        step = weights.add(ssm.step.bias, ssm.step.weight[:, :-1], ssm.step.weight[:, -1])
+        step = weights.linear(ssm.step.weight[:, :-1], ssm.step.bias)
+        weights.add(ssm.step.weight[:, -1])
     else:
         step = weights.add(torch.exp(ssm.step.detach().double()))
-    drive = _pack_mix(ssm.drive, weights, forms, inwards=True)
-    readout = _pack_mix(ssm.readout, weights, forms, inwards=False)
+    drive = _pack_mix(ssm.drive, weights, forms, eps, inwards=True)
+    readout = _pack_mix(ssm.readout, weights, forms, eps, inwards=False)
     skip, tail = weights.add(ssm.skip), weights.size
     if isinstance(block.tail, TailWeights):
         for weight, bias in zip(block.tail[::2], block.tail[1::2], strict=True):
@@ -194,23 +199,30 @@ def _pack_head(head: ModeHead, weights: _Packer) -> tuple[int, int, int, int]:
     return begin, len(head.blocks), 1, int(head.norm is not None)
 
 
-def _pack_mix(mix: Mix, weights: _Packer, forms: _Packer, *, inwards: bool) -> tuple[int, int, int, int]:
+def _pack_mix(mix: Mix, weights: _Packer, forms: _Packer, eps: float, *, inwards: bool) -> tuple[int, int, int, int]:
     """(offset, kind, rank, offset of the column norms' forms or −1)."""
     make = drive_kernel if inwards else readout_kernel
     begin = weights.size
     if isinstance(mix, DiagonalMix):
         raise BackendUnavailable("compiled step: rank='diag' is not compiled; use the model's own `step`")
     if isinstance(mix, StaticMix):
-        weights.add(make(mix.base[None, ..., None].double(), None).mT)
+        weights.linear(*_without_bias(make(mix.base[None, ..., None].double(), None)))
         return begin, loops.STATIC, 0, -1
     if mix.down is not None:
         bias = mix.down.new_zeros(mix.down.shape[0]) if mix.down_bias is None else mix.down_bias
         weights.linear(mix.down, bias)
     factors = mix_factors(mix)[None].detach().double()
-    weights.add(make(factors, None if mix.norm is None else mix.norm.detach()[None].double()).mT)
+    norm = None if mix.norm is None else mix.norm.detach()[None].double()
+    weights.linear(*_without_bias(make(factors, norm)))
     kind, rank = loops.FULL if mix.down is None else loops.LOW_RANK, mix.up.shape[-1]
     if mix.norm is None:
         return begin, kind, rank, -1
     first, second = torch.triu_indices(rank + 1, rank + 1)
     once = torch.where(first == second, 1.0, 2.0).unsqueeze(-1)
-    return begin, kind, rank, forms.add((column_forms(factors)[0, first, second] * once).mT)
+    forms_of_columns = (column_forms(factors)[0, first, second] * once).mT
+    return begin, kind, rank, forms.linear(forms_of_columns, forms_of_columns.new_full(forms_of_columns.shape[:1], eps))
+
+
+def _without_bias(kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """(matrix, zeros) of a mix's K (1, in, out)."""
+    return kernel[0].mT, kernel.new_zeros(kernel.shape[-1])
