@@ -46,10 +46,11 @@ def expm1_real(x):
 def exponentials(zr, zi):
     """e^z − 1 = expm1(a)(1 − 2σ²) − 2σ² + i e^a 2σ cos(b/2), σ = sin(b/2), and e^z.
 
-    Adding 1 to the first would leave the second with an absolute error, which long intervals multiply.
+    Adding 1 to the first would leave the second with an absolute error, which long intervals multiply. Near e^a = 1 it
+    is the better way: the device's own e^a errs to one side, and a long memory multiplies that over many steps.
     """
     growth = expm1_real(zr)
-    size = tl.exp(zr)
+    size = tl.where(tl.abs(zr) < 0.3, 1.0 + growth, tl.exp(zr))
     s, c = sincos(zi * 0.5)
     versine = 2.0 * s * s
     sine = 2.0 * s * c
