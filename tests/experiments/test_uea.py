@@ -9,9 +9,11 @@ import torch
 from tides.data import Scaling
 from tides.errors import ConfigError
 from tides.experiments import config, uea, uea_series
+from tides.experiments.engines import Processes, Streams
 from tides.experiments.runner import Cell, run_cells
 from tides.records import read_records
 from tides.training import FitResult, lanes
+from tides.turns import Turns
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -76,16 +78,28 @@ def test_training_never_sees_test_cases(monkeypatch: pytest.MonkeyPatch) -> None
     cell = cells("train.epochs=1")[0]
     seen: list[set[int]] = []
 
-    def spy(members: list[lanes.Member], *arguments: object, **more: object) -> list[FitResult]:
+    def spy(members: list[lanes.Member], *arguments: object, **more: object) -> Turns[list[FitResult]]:
         rows = uea_series.split_rows(uea_series.load("embedded"), "walker", 2345, "cpu")
         assert torch.equal(members[0].train, rows.train)
         assert torch.equal(members[0].validation.values, members[0].data.values[rows.validation])
         seen.append({*rows.train.tolist(), *rows.validation.tolist()} & set(rows.test.tolist()))
+        yield
         return [FitResult("epochs", 1, 1, 1, {"val_loss": 1.0}, [], 0.0, None)]
 
-    monkeypatch.setattr(uea, "fit_side_by_side", spy)
+    monkeypatch.setattr(uea, "side_by_side_turns", spy)
     uea.run(cell, uea.Context())
     assert seen == [set()]
+
+
+def test_stacks_that_take_turns_end_as_alone(tmp_path: Path) -> None:
+    found = cells("models=['tides', 's5']", "seeds=1", "train.epochs=1")
+    assert len({cell.stack for cell in found}) == 2
+    ends = []
+    for engine, folder in ((Processes(), tmp_path / "alone"), (Streams(2), tmp_path / "turns")):
+        assert run_cells(found, folder, engine=engine).computed == len(found)
+        records = {record.cell_id: record.results for record in read_records(folder)}
+        ends.append({name: results["test"] for name, results in records.items()})
+    assert ends[0] == ends[1]
 
 
 def test_what_is_not_at_hand_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

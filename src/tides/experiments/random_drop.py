@@ -24,7 +24,8 @@ from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
 from tides.training import TrainConfig
-from tides.training.lanes import Member, ResidentSeries, View, class_logits, fit_side_by_side
+from tides.training.lanes import Member, ResidentSeries, View, class_logits, side_by_side_turns
+from tides.turns import Turns, finished
 
 NAME = "random-drop"
 FIRST_MASK = 200
@@ -154,6 +155,11 @@ def run(cell: Cell, context: Context) -> Record:
 
 def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     """Models and seeds of one data set side by side."""
+    return finished(stack_turns(cells, context))
+
+
+def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
+    """The same in turns."""
     start = time.perf_counter()
     shared = cells[0].config
     drop, settings = build(Drop, shared["drop"]), build(Training, shared["train"])
@@ -170,7 +176,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         members.append(Member(model, data, rows.train, validation, seed, training_view(drop, data, seed)))
         tests.append(rows.test)
     training = TrainConfig(**asdict(settings), schedule="constant")
-    finishes = fit_side_by_side(members, training, folder=context.scratch, progress=context.progress)
+    finishes = yield from side_by_side_turns(members, training, folder=context.scratch, progress=context.progress)
     results = [
         {
             **outcome(finish),

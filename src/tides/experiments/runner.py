@@ -6,6 +6,7 @@ An experiment is a module with
     run(cell, context) -> Record             one of them
     run_stack(cells, context) -> [Record]    optional: cells of one `stack`, trained side by side
     turns(cell, context) -> Turns[Record]    optional: `run` in turns, so that cells share a GPU
+    stack_turns(cells, context) -> Turns     optional: `run_stack` in turns
     obstacle(cell) -> str | None             optional: why a cell cannot run here, such as data that is not at hand
 
 A cell's id is the hash of its resolved configuration and its record is written atomically, so a run that was
@@ -177,9 +178,11 @@ class _Stack:
 
 def _compute(cells: list[Cell], context: Context) -> Turns[list[Record]]:
     module = find(cells[0].experiment)
-    if len(cells) > 1:
-        found: list[Record] = module.run_stack(cells, context)
+    if hasattr(module, "stack_turns"):
+        found: list[Record] = yield from module.stack_turns(cells, context)
         return found
+    if len(cells) > 1:
+        return list(module.run_stack(cells, context))
     if hasattr(module, "turns"):
         return [(yield from module.turns(cells[0], context))]
     return [module.run(cells[0], context)]

@@ -22,7 +22,8 @@ from tides.nn import SequenceClassifier, TIDESConfig
 from tides.nn.config import Variant
 from tides.records import Record
 from tides.training import TrainConfig
-from tides.training.lanes import Member, class_logits, fit_side_by_side
+from tides.training.lanes import Member, class_logits, side_by_side_turns
+from tides.turns import Turns, finished
 
 NAME = "uea"
 # Of a configuration's fields, those that the model does not know.
@@ -152,6 +153,11 @@ def run(cell: Cell, context: Context) -> Record:
 
 def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     """All seeds of one data set and model side by side."""
+    return finished(stack_turns(cells, context))
+
+
+def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
+    """The same in turns."""
     start = time.perf_counter()
     shared = cells[0].config
     dataset = uea_series.load(shared["dataset"])
@@ -168,7 +174,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
         members.append(Member(model, data, rows.train, data.rows(rows.validation), seed))
         tests.append(data.rows(rows.test))
     training = _training(shared, len(members[0].train))
-    finishes = fit_side_by_side(members, training, folder=context.scratch, progress=context.progress)
+    finishes = yield from side_by_side_turns(members, training, folder=context.scratch, progress=context.progress)
     results = [
         {
             **outcome(finish),

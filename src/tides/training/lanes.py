@@ -26,6 +26,7 @@ from tides.training.order import epoch_batches
 from tides.training.progress import EpochListener
 from tides.training.state import FitResult, Row, RunState
 from tides.training.tracks import make_track
+from tides.turns import Turns, finished
 
 # Steps of an evaluation batch, over all of its series.
 _STEPS_AT_ONCE = 1 << 19
@@ -74,6 +75,17 @@ def fit_side_by_side(
     With `folder` checkpoints are kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
     call continues an interrupted one.
     """
+    return finished(side_by_side_turns(members, config, folder=folder, progress=progress))
+
+
+def side_by_side_turns(
+    members: Sequence[Member],
+    config: TrainConfig,
+    *,
+    folder: str | Path | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Turns[list[FitResult]]:
+    """`fit_side_by_side` that pauses whenever the device has work of all members, so that others can share it."""
     _check(config)
     start = saved = time.perf_counter()
     home = None if folder is None else Path(folder)
@@ -85,9 +97,12 @@ def fit_side_by_side(
         for step in range(max(len(lane.batches) for lane in active)):
             for lane in active:
                 lane.step(step)
+            yield
         for lane in active:
             lane.validate()
         for lane in active:
+            while lane.track.busy():
+                yield
             lane.close()
         epoch = max(lane.state.epoch for lane in active)
         progress(epoch / config.epochs)
@@ -99,6 +114,9 @@ def fit_side_by_side(
                 lane.save()
             saved = time.perf_counter()
     seconds = (time.perf_counter() - start) / max(1, len(lanes))
+    if torch.cuda.is_available():
+        # Best weights were kept on the lanes' own streams.
+        torch.cuda.synchronize()
     for lane in lanes:
         lane.state.seconds += seconds
         lane.restore_best()
@@ -187,10 +205,10 @@ class _Lane:
         self.model.train()
 
     def close(self) -> None:
-        """Read what the epoch came to; this waits for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        row: Row = dict(zip(("train_loss", "val_loss", "val_accuracy"), self.summary.tolist(), strict=True))
+        """Read what the epoch came to."""
+        with self.track.use():
+            found = self.summary.tolist()
+        row: Row = dict(zip(("train_loss", "val_loss", "val_accuracy"), found, strict=True))
         state, config = self.state, self.config
         if state.first_loss is None:
             state.first_loss = row["train_loss"]

@@ -28,6 +28,9 @@ class Track(Protocol):
         """`work` in the form in which this track runs it fastest. It may be run a few times on the way, and is then
         followed by `undo` each time."""
 
+    def busy(self) -> bool:
+        """Whether something is still running here."""
+
     def restart(self) -> None:
         """The random numbers from their beginning."""
 
@@ -49,6 +52,9 @@ class CPUTrack:
     def __init__(self, seed: int) -> None:
         self._seed, self._in_use = seed, False
         self.restart()
+
+    def busy(self) -> bool:
+        return False
 
     def restart(self) -> None:
         self.set_random_state(torch.Generator().manual_seed(self._seed).get_state())
@@ -89,6 +95,9 @@ class GPUTrack:
         # The graphs of a track run one after another, so that they may use the same memory for what they do not keep.
         self._memory = torch.cuda.graph_pool_handle()
         self.restart()
+
+    def busy(self) -> bool:
+        return not self._stream.query()
 
     def restart(self) -> None:
         self._own.manual_seed(self._seed)
