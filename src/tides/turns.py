@@ -4,7 +4,8 @@ from collections.abc import Generator
 from typing import TypeVar
 
 T = TypeVar("T")
-Turns = Generator[None, None, T]
+Turns = Generator[None, int | None, T]
+"""It may be told, on being resumed, how many are at work: it then counts that part of the time as its own."""
 
 
 def finished(turns: Turns[T]) -> T:

@@ -1,9 +1,11 @@
 """Jobs that take turns in one process."""
 
 import pytest
+import torch
 
 from tides.errors import TidesError
 from tides.experiments.engines import Failure, Progress, Streams
+from tides.experiments.population_clock import Clock
 from tides.turns import Turns, finished
 
 
@@ -38,3 +40,40 @@ def test_a_defect_is_raised_after_the_others_have_ended() -> None:
     assert next(results) == ("b", "b")
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_jobs_hear_how_many_are_at_work() -> None:
+    heard: dict[str, list[int | None]] = {"long": [], "short": []}
+
+    class Listener(Job):
+        def turns(self, progress: Progress) -> Turns[str]:
+            for _ in range(4 if self.name == "long" else 2):
+                heard[self.name].append((yield))
+            return self.name
+
+    dict(Streams(2).run({name: Listener(name, []) for name in heard}))
+    assert heard == {"long": [2, 2, 1, 1], "short": [2, 2]}
+
+
+def test_a_clock_counts_a_share_of_what_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("tides.experiments.population_clock.time.perf_counter", lambda: now)
+
+    def work() -> Turns[str]:
+        nonlocal now
+        for _ in range(2):
+            now += 1.0
+            yield
+        now += 1.0
+        return "done"
+
+    clock = Clock(torch.device("cpu"))
+    turns = clock.outside(work())
+    next(turns)
+    now += 3.0  # the others' turn
+    turns.send(2)  # one second of its own and three of the others, shared by two
+    now += 5.0
+    with pytest.raises(StopIteration):
+        turns.send(1)
+    clock.lap("training")
+    assert clock.laps["training"] == pytest.approx(2.0 + 1.0 + 5.0 + 1.0)

@@ -88,6 +88,7 @@ class Streams:
     ) -> Iterator[tuple[str, T | Failure]]:
         waiting = iter(jobs.items())
         at_work: dict[str, Turns[T]] = {}
+        begun: set[str] = set()
         defects: list[Exception] = []
         while True:
             while len(at_work) < self.at_once and time.perf_counter() < deadline:
@@ -99,7 +100,9 @@ class Streams:
                 break
             for name in list(at_work):
                 try:
-                    next(at_work[name])
+                    # A turn that is the first cannot be told anything.
+                    at_work[name].send(len(at_work) if name in begun else None)
+                    begun.add(name)
                 except StopIteration as end:
                     del at_work[name]
                     yield name, end.value

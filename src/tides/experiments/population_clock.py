@@ -10,9 +10,6 @@ from tides.turns import Turns
 
 T = TypeVar("T")
 
-# Seconds; a pause as short was nobody else's turn.
-_NOBODY = 1e-3
-
 
 class Clock:
     """Wall time of the phases of a cell."""
@@ -29,19 +26,21 @@ class Clock:
         self.laps[name], self._since = now - self._since, now
 
     def outside(self, turns: Turns[T]) -> Turns[T]:
-        """Pass turns on; what others do in the pauses is not counted, so that times side by side add up."""
+        """Pass turns on; of time that is shared only a share is counted, so that times side by side add up."""
+        sharers: int | None = None
         while True:
+            resumed = time.perf_counter()
             try:
-                next(turns)
+                turns.send(sharers)
             except StopIteration as end:
                 result: T = end.value
                 return result
-            paused, worked = time.perf_counter(), time.process_time()
-            yield
-            pause = time.perf_counter() - paused
-            self._since += pause
+            worked = time.process_time()
+            sharers = yield
             self._worked += time.process_time() - worked
-            self._alone = self._alone and pause < _NOBODY
+            if sharers is not None and sharers > 1:
+                self._since += (time.perf_counter() - resumed) * (1 - 1 / sharers)
+                self._alone = False
 
     def account(self) -> dict[str, Any]:
         """Device, memory and times for a record."""

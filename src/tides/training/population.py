@@ -77,7 +77,7 @@ def population_turns(
     """`fit_population` that pauses whenever a step has been handed to the device.
 
     Populations that take turns share a GPU: each has a stream of its own, so that the launches of one run beside those
-    of the others. What happens during a pause is not counted in `seconds`, so that the times of populations side by
+    of the others. Of time that is shared only a share is counted in `seconds`, so that the times of populations side by
     side add up to what a clock on the wall shows.
     """
     if is_shared():
@@ -124,7 +124,8 @@ class _Run:
         train, val = (Resident([pair[i] for pair in data], dtype, self.device) for i in range(2))
         self.steps = PopulationSteps(models, task, train, val, config, seeds, self.track, graphs=graphs)
         self.state = PopulationState.start(len(models))
-        self.clock = time.perf_counter()
+        self.clock = self.saved = time.perf_counter()
+        self.spent = 0.0
         instance: Any = task
         identity = {
             "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
@@ -161,10 +162,9 @@ class _Run:
             while self.state.running:
                 epoch = self.state.epoch
                 queue = steps.queue_epoch(epoch)
-                while self._take(queue):
-                    paused = time.perf_counter()
-                    yield
-                    self.clock += time.perf_counter() - paused
+                while self._take(queue) or self.track.busy():
+                    sharers = yield
+                    self._count(sharers or 1)
                 with self._turn():
                     self._close_epoch(steps.numbers())
                     live = [state.best_value for state in self.state.members if state.best_value is not None]
@@ -203,15 +203,21 @@ class _Run:
                 member.stopped = "patience"
         self.steps.keep(better, [member.stopped is None for member in self.state.members])
 
+    def _count(self, sharers: int) -> None:
+        """The time since the last count, which so many have shared."""
+        now = time.perf_counter()
+        self.spent += (now - self.clock) / sharers
+        self.clock = now
+
     def _save_if_due(self) -> None:
-        if self.keeper is not None and time.perf_counter() - self.clock >= self.config.checkpoint_seconds:
+        if self.keeper is not None and time.perf_counter() - self.saved >= self.config.checkpoint_seconds:
             self._save()
 
     def _save(self) -> None:
-        now = time.perf_counter()
+        self._count(1)
         for member in self.state.members:
-            member.seconds += (now - self.clock) / len(self.models)
-        self.clock = now
+            member.seconds += self.spent / len(self.models)
+        self.spent, self.saved = 0.0, self.clock
         if self.keeper is not None:
             self.keeper.save(self.state, self.steps.state() | {"random": self.track.random_state()})
 
