@@ -1,6 +1,6 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones) or `all-blocks` says what to check.
+`layers` (the parts of a block), `blocks` (a few whole ones), `all-blocks` or `passes` says what to check.
 """
 
 import importlib
@@ -12,6 +12,7 @@ import torch
 from tests.functional.layers import Case, describe
 from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
 from tests.kernels.contract import Problem, check
+from tests.kernels.passes_contract import check_mixes, check_passes
 from tides.functional.tail import TailWeights
 from tides.functional.tail import gated_tail as plain_tail
 from tides.kernels import use_backend
@@ -103,12 +104,26 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     print(f"{len(cases)} blocks, stacked models and dropout")
 
 
+def check_bilinear_forms() -> None:
+    """One row, uneven rows and several programs; tiles with and without an unused part."""
+    shapes = [(1, 1, 1, 1), (1, 63, 5, 16), (2, 17, 33, 33), (5, 5, 5, 100), (1, 7, 3, 192), (1, 130, 1, 3)]
+    for shape in shapes:
+        for dtype in (torch.float32, torch.float64):
+            check_passes("triton", *shape, dtype, "cpu")
+    for norm in (True, False):
+        check_mixes("triton", 2, 9, 7, 3, 2, norm, "cpu", 1e-4)
+        check_mixes("triton", 2, 9, 3, 4, 4, norm, "cpu", 1e-4)
+    print(f"{len(shapes)} shapes of every pass")
+
+
 def main(what: str) -> None:
     # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
     evolve = importlib.import_module("tides.kernels.triton.evolve")
     evolve._TILE, evolve._CARRY_CHUNKS = 32, 2
     if what == "layers":
         check_layers()
+    elif what == "passes":
+        check_bilinear_forms()
     else:
         check_blocks(CASES if what == "all-blocks" else [CASES[1]])
 

@@ -5,12 +5,14 @@ import torch
 from torch import Tensor
 
 from tests.comparison import assert_close
-from tests.tolerances import IDENTITY
+from tests.kernels.backends import Target, running
+from tests.kernels.passes_contract import check_mixes, check_passes
+from tests.tolerances import FLOAT32_GRADIENT, IDENTITY
 from tides.functional.mixes import LowRankMix
 from tides.functional.mixes import mix_in as plain_mix_in
 from tides.functional.mixes import mix_out as plain_mix_out
 from tides.kernels import mixes
-from tides.kernels.bilinear import OuterFirst, ProductFirst, bilinear_form
+from tides.kernels.bilinear import PASSES, OuterFirst, ProductFirst, bilinear_form
 
 
 def normal(*shape: int) -> Tensor:
@@ -29,22 +31,26 @@ def test_both_orders_equal_the_definition(
     d_wanted = torch.autograd.grad(wanted, leaves, cotangent)
     z, x, kernel = (leaf.detach() for leaf in leaves)
 
-    form = order(kernel)
+    form = order(kernel, PASSES["torch"])
     out = torch.full((m, n, o), torch.nan, dtype=torch.float64)
     assert_close(form.apply(z, x, out), wanted, IDENTITY, "the form")
     assert_close(out, wanted, IDENTITY, "what it was given to write to")
     # Two blocks of steps: the kernel's gradient is their sum.
     cut = (n + 1) // 2
-    parts = [form.backward(cotangent[:, rows], z[:, rows], x[:, rows]) for rows in (slice(cut), slice(cut, None))]
-    dz, dx = (torch.cat(halves, dim=1) for halves in zip(*parts, strict=True))
+    dx = torch.full_like(x, torch.nan)
+    halves = [
+        form.backward(cotangent[:, rows], z[:, rows], x[:, rows], dx[:, rows])
+        for rows in (slice(cut), slice(cut, None))
+    ]
+    dz = torch.cat(halves, dim=1)
     for name, found, theirs in zip("zxK", (dz, dx, form.d_kernel()), d_wanted, strict=True):
         assert_close(found, theirs, IDENTITY, f"gradient of {name}")
 
 
 def test_the_narrower_order_is_taken() -> None:
-    assert isinstance(bilinear_form(normal(1, 3 * 4, 5), 3), OuterFirst)
-    assert isinstance(bilinear_form(normal(1, 3 * 5, 5), 3), OuterFirst)
-    assert isinstance(bilinear_form(normal(1, 3 * 5, 4), 3), ProductFirst)
+    assert isinstance(bilinear_form(normal(1, 3 * 4, 5), 3, PASSES["torch"]), OuterFirst)
+    assert isinstance(bilinear_form(normal(1, 3 * 5, 5), 3, PASSES["torch"]), OuterFirst)
+    assert isinstance(bilinear_form(normal(1, 3 * 5, 4), 3, PASSES["torch"]), ProductFirst)
 
 
 @pytest.mark.parametrize("norm", [True, False], ids=["norm", "no norm"])
@@ -75,7 +81,23 @@ def test_a_mix_of_no_steps() -> None:
     u, code, factors, norm = (
         normal(*shape).requires_grad_() for shape in ((1, 0, 5), (1, 0, 3), (1, 2, 5, 2, 3), (1, 2))
     )
-    out = mixes.mix_in_op(u, code, factors, norm, 1e-6)
+    out = mixes.mix_in_op(u, code, factors, norm, 1e-6, "torch")
     assert out.shape == (1, 0, 4)
     for gradient in torch.autograd.grad(out.sum(), (factors, norm)):
         assert not gradient.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("m", "n", "i", "a"), [(5, 8640, 5, 100), (5, 8640, 33, 32), (1, 1, 1, 1), (3, 1001, 3, 192)])
+def test_fused_passes_equal_torch(m: int, n: int, i: int, a: int) -> None:
+    with running(Target("triton", "cuda")):
+        for dtype in (torch.float32, torch.float64):
+            check_passes("triton", m, n, i, a, dtype, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("h", "p", "r"), [(32, 50, 4), (192, 16, 2), (64, 16, 32), (16, 50, 24)])
+@pytest.mark.parametrize("norm", [True, False], ids=["norm", "no norm"])
+def test_fused_mixes_equal_torch(h: int, p: int, r: int, norm: bool) -> None:
+    with running(Target("triton", "cuda")):
+        check_mixes("triton", 5, 1000, h, p, r, norm, "cuda", FLOAT32_GRADIENT)

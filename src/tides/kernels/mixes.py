@@ -14,7 +14,7 @@ from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.functional.products import row_product
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.bilinear import added, bilinear_form, outer
+from tides.kernels.bilinear import PASSES, Passes, added, bilinear_form
 from tides.kernels.column_norm import column_forms, d_column_forms
 from tides.kernels.mixing import (
     d_drive_kernel,
@@ -29,19 +29,19 @@ from tides.kernels.mixing import (
 _BLOCK_ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 26}
 
 
-def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
-    """`functional.mix_in`; heads without a code are plain matrix products already."""
+def mix_in(u: Tensor, mix: Mix, eps: float, passes: str = "torch") -> Tensor:
+    """`functional.mix_in`; heads without a code are plain matrix products already. `passes` names one of `PASSES`."""
     if not isinstance(mix, LowRankMix):
         return tf.mix_in(u, mix, eps)
-    drive: Tensor = mix_in_op(*mix_arguments(u, u, mix), eps)
+    drive: Tensor = mix_in_op(*mix_arguments(u, u, mix), eps, passes)
     return torch.view_as_complex(drive.view(*u.shape[:-1], -1, 2))
 
 
-def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
+def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float, passes: str = "torch") -> Tensor:
     """`functional.mix_out`."""
     if not isinstance(mix, LowRankMix):
         return tf.mix_out(s, u, mix, eps)
-    y: Tensor = mix_out_op(*mix_arguments(torch.view_as_real(s.resolve_conj()), u, mix), eps)
+    y: Tensor = mix_out_op(*mix_arguments(torch.view_as_real(s.resolve_conj()), u, mix), eps, passes)
     return y.view(u.shape)
 
 
@@ -53,119 +53,130 @@ def _blocks(code: Tensor, factors: Tensor) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, max(1, code.shape[1]), rows))
 
 
+def _like(x: Tensor) -> Tensor:
+    """Memory for a tensor like x, without gaps."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 class _Norms:
     """The column norms of one mix, block by block, and the sum that their gradient needs."""
 
-    def __init__(self, factors: Tensor, eps: float) -> None:
+    def __init__(self, factors: Tensor, eps: float, passes: Passes) -> None:
         m, _, h, _, i = factors.shape
-        self.factors, self.eps = factors, eps
+        self.factors, self.eps, self.passes = factors, eps, passes
         self.forms = column_forms(factors).view(m, i * i, h)
-        self.slopes = self.forms.mT.to(factors.dtype)
+        self.slopes = -self.forms.mT.to(factors.dtype)
         self.products: Tensor | None = None
 
-    def __call__(self, code: Tensor) -> Tensor:
-        """The inverse rms (m, n, h)."""
-        double = code.double()
-        return (outer(double, double) @ self.forms).add_(self.eps).rsqrt_().to(code.dtype)
+    def divide(self, x: Tensor, code: Tensor, out: Tensor) -> Tensor:
+        """x (m, n, h) divided by the rms of its column to `out`; the inverse rms."""
+        square = self.passes.outer(code, code, torch.float64) @ self.forms
+        return self.passes.inverse_root(square, self.eps, x, out)
 
-    def backward(self, d_square: Tensor, code: Tensor) -> Tensor:
-        """Gradient of the code, given that of the mean square."""
-        self.products = added(self.products, row_product(outer(code, code).mT, d_square).double())
-        weighted: Tensor = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
-        return weighted.mul_(code.unsqueeze(-2)).sum(-1).mul_(2)
+    def backward(self, gradient: Tensor, divided: Tensor, inverse: Tensor, code: Tensor) -> Tensor:
+        """Gradient of the code, given that of x, what `divide` made of x, and the inverse rms."""
+        # −2 times the gradient of the mean square; the number is made up for where there are fewer elements.
+        d_square = self.passes.triple_product(gradient, divided, inverse)
+        work = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
+        d_code = self.passes.inner(work, code, code)
+        self.products = added(self.products, row_product(work.flatten(-2).mT, d_square).double())
+        return d_code
 
     def d_factors(self) -> Tensor:
         assert self.products is not None, "d_factors is asked for after a backward pass"
         i = self.factors.shape[-1]
-        return d_column_forms(self.products.unflatten(1, (i, i)), self.factors)
+        return d_column_forms(self.products.mul(-0.5).unflatten(1, (i, i)), self.factors)
 
 
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
-def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
+def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
     """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
-    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1])
-    norms = None if norm is None else _Norms(factors, eps)
+    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
+    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
     out = u.new_empty(*u.shape[:2], 2 * factors.shape[1])
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
-        form.apply(z, x if norms is None else x * norms(z), out[:, rows])
+        if norms is not None:
+            divided = _like(x)
+            norms.divide(x, z, divided)
+            x = divided
+        form.apply(z, x, out[:, rows])
     return out
 
 
 @torch.library.custom_op("tides::mix_in_torch_backward", mutates_args=())
 def mix_in_backward(
-    gradient: Tensor, u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
+    gradient: Tensor, u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
-    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1])
-    norms = None if norm is None else _Norms(factors, eps)
-    du, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (u, code))
+    form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
+    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
+    du, d_code = _like(u), _like(code)
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
         if norms is None:
-            d_code[:, rows], du[:, rows] = form.backward(gradient[:, rows], z, x)
+            d_code[:, rows] = form.backward(gradient[:, rows], z, x, du[:, rows])
         else:
-            inverse = norms(z)
-            dz, d_scaled = form.backward(gradient[:, rows], z, x * inverse)
-            torch.mul(d_scaled, inverse, out=du[:, rows])
-            d_square = d_scaled.mul_(x).mul_(inverse.pow(3)).mul_(-0.5)
-            torch.add(dz, norms.backward(d_square, z), out=d_code[:, rows])
+            divided = _like(x)
+            inverse = norms.divide(x, z, divided)
+            dz = form.backward(gradient[:, rows], z, divided, du[:, rows])
+            dx = du[:, rows].mul_(inverse)
+            torch.add(dz, norms.backward(dx, divided, inverse, z), out=d_code[:, rows])
     d_weighted = d_drive_kernel(form.d_kernel(), factors)
     return (du, d_code, *unweighted(d_weighted, factors, norm, None if norms is None else norms.d_factors()))
 
 
 @torch.library.custom_op("tides::mix_out_torch", mutates_args=())
-def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
+def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
     """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
-    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1])
-    norms = None if norm is None else _Norms(factors, eps)
+    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
+    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
     x = s.flatten(-2)
     out = s.new_empty(*s.shape[:2], factors.shape[2])
     for rows in _blocks(code, factors):
         y = form.apply(code[:, rows], x[:, rows], out[:, rows])
         if norms is not None:
-            y.mul_(norms(code[:, rows]))
+            norms.divide(y, code[:, rows], y)
     return out
 
 
 @torch.library.custom_op("tides::mix_out_torch_backward", mutates_args=())
 def mix_out_backward(
-    gradient: Tensor, y: Tensor, s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float
+    gradient: Tensor, y: Tensor, s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
-    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1])
-    norms = None if norm is None else _Norms(factors, eps)
+    form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
+    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
     x = s.flatten(-2)
-    dx, d_code = (torch.empty_like(leaf, memory_format=torch.contiguous_format) for leaf in (x, code))
+    dx, d_code = _like(x), _like(code)
     for rows in _blocks(code, factors):
         g, z = gradient[:, rows], code[:, rows]
         if norms is None:
-            d_code[:, rows], dx[:, rows] = form.backward(g, z, x[:, rows])
+            d_code[:, rows] = form.backward(g, z, x[:, rows], dx[:, rows])
         else:
-            inverse = norms(z)
-            dz, dx[:, rows] = form.backward(g * inverse, z, x[:, rows])
-            d_square = (g * y[:, rows]).mul_(inverse.square_()).mul_(-0.5)
-            torch.add(dz, norms.backward(d_square, z), out=d_code[:, rows])
+            divided = _like(g)
+            inverse = norms.divide(g, z, divided)
+            dz = form.backward(divided, z, x[:, rows], dx[:, rows])
+            torch.add(dz, norms.backward(divided, y[:, rows], inverse, z), out=d_code[:, rows])
     d_weighted = d_readout_kernel(form.d_kernel(), factors)
     spread = None if norms is None else norms.d_factors()
     return (dx.view_as(s), d_code, *unweighted(d_weighted, factors, norm, spread))
 
 
 @mix_in_op.register_fake
-def _(u, code, factors, norm, eps):  # type: ignore[no-untyped-def]
+def _(u, code, factors, norm, eps, passes):  # type: ignore[no-untyped-def]
     return u.new_empty(u.shape[0], u.shape[1], factors.shape[1] * 2)
 
 
 @mix_out_op.register_fake
-def _(s, code, factors, norm, eps):  # type: ignore[no-untyped-def]
+def _(s, code, factors, norm, eps, passes):  # type: ignore[no-untyped-def]
     return s.new_empty(s.shape[0], s.shape[1], factors.shape[2])
 
 
 def _fake_backward(*arguments):  # type: ignore[no-untyped-def]
-    x, code, factors, norm, _ = arguments[-5:]
+    x, code, factors, norm, *_ = arguments[-6:]
     d_norm = factors.new_empty(factors.shape[0], 0) if norm is None else torch.empty_like(norm)
-    contiguous = torch.contiguous_format
-    return (*(torch.empty_like(leaf, memory_format=contiguous) for leaf in (x, code, factors)), d_norm)
+    return (_like(x), _like(code), _like(factors), d_norm)
 
 
 mix_in_backward.register_fake(_fake_backward)
@@ -173,20 +184,20 @@ mix_out_backward.register_fake(_fake_backward)
 
 
 def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.eps = inputs
+    *tensors, ctx.eps, ctx.passes = inputs
     ctx.save_for_backward(*tensors)
 
 
 def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.eps = inputs
+    *tensors, ctx.eps, ctx.passes = inputs
     ctx.save_for_backward(output, *tensors)
 
 
 def _with(backward: Any) -> Any:
     def run(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *saved, ctx.eps)
-        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None
+        dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *saved, ctx.eps, ctx.passes)
+        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None, None
 
     return run
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from tides.functional.mixes import LowRankMix, Mix, mix_factors
 from tides.kernels import mixes
 from tides.kernels.batching import stack_leading_axis
+from tides.kernels.triton.bilinear import FUSED
 from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
 from tides.kernels.triton.precision import WIDEST, matrix_precision
 
@@ -23,7 +24,7 @@ _GROUP = 4
 def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
     """`functional.mix_in`; tiles of wide heads exceed a program's registers, and matrix products win there."""
     if not isinstance(mix, LowRankMix) or _is_wide(mix):
-        return mixes.mix_in(u, mix, eps)
+        return mixes.mix_in(u, mix, eps, FUSED)
     drive: Tensor = mix_op(u.reshape(-1, u.shape[-1]), _code(u, mix), mix_factors(mix), mix.norm, eps, False)
     return torch.view_as_complex(drive.view(*u.shape[:-1], -1, 2))
 
@@ -31,7 +32,7 @@ def mix_in(u: Tensor, mix: Mix, eps: float) -> Tensor:
 def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float) -> Tensor:
     """`functional.mix_out`."""
     if not isinstance(mix, LowRankMix) or _is_wide(mix):
-        return mixes.mix_out(s, u, mix, eps)
+        return mixes.mix_out(s, u, mix, eps, FUSED)
     planes = torch.view_as_real(s.resolve_conj()).reshape(-1, 2 * s.shape[-1])
     y: Tensor = mix_op(planes, _code(u, mix), mix_factors(mix), mix.norm, eps, True)
     return y.view(u.shape)
@@ -156,5 +157,5 @@ def _(info, in_dims, x, code, factors, norm, eps, output):  # type: ignore[no-un
     )
     code = torch.cat([code, torch.ones_like(code[..., :1])], dim=-1)
     if output:
-        return mixes.mix_out_op(x.unflatten(-1, (-1, 2)), code, factors, norm, eps), 0
-    return mixes.mix_in_op(x, code, factors, norm, eps), 0
+        return mixes.mix_out_op(x.unflatten(-1, (-1, 2)), code, factors, norm, eps, FUSED), 0
+    return mixes.mix_in_op(x, code, factors, norm, eps, FUSED), 0
