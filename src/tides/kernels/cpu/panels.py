@@ -47,6 +47,18 @@ def aligned(values: Any) -> Any:
 
 
 @_emitted
+def borrowed(_, array):  # type: ignore[no-untyped-def]
+    """The same array without an owner, so that its views cost nothing: counting references takes as long as a layer."""
+    return array(array), _generate_borrowed
+
+
+def _generate_borrowed(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    view = context.make_array(signature.args[0])(context, builder, arguments[0])
+    view.meminfo, view.parent = (ir.Constant(owner.type, None) for owner in (view.meminfo, view.parent))
+    return view._getvalue()
+
+
+@_emitted
 def linear(_, weights, at, vector, n, out, m):  # type: ignore[no-untyped-def]
     """out[:m] = bias + matrix (m, n) · vector, stored at `at` as `panels` packs it; returns where it ends.
 

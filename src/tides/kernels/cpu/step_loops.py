@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from tides.kernels.cpu.elementary import exp_and_expm1
+from tides.kernels.cpu.elementary import exp_and_expm1, normal
 from tides.kernels.cpu.intervals import BILINEAR, DIRAC, compiled, zoh_forward
 from tides.kernels.cpu.intervals import bilinear_forward as bilinear
-from tides.kernels.cpu.panels import linear
+from tides.kernels.cpu.panels import borrowed, linear
 
 # Columns of `plan`.
 (NORM, DECAY, DECAY_DEPTH, DECAY_SELECTIVE, DECAY_NORMED, FREQUENCY, FREQUENCY_DEPTH, FREQUENCY_SELECTIVE,
@@ -68,8 +68,9 @@ def _mode_head(weights, at, depth, selective, normed, eps, u, theta, work):  # t
         for p in range(modes):
             square += theta[p] * theta[p]
         scale = theta.dtype.type(1.0 / math.sqrt(square / modes + eps))
+        norm = weights[at : at + modes]
         for p in range(modes):
-            theta[p] *= scale * weights[at + p]
+            theta[p] *= scale * norm[p]
 
 
 @compiled
@@ -102,16 +103,21 @@ def _code(weights, at, kind, rank, u, code):  # type: ignore[no-untyped-def]
 @compiled
 def _inverse_rms(forms, at, code, size, precise, inverse):  # type: ignore[no-untyped-def]
     """1/√(z̃ᵀ G_h z̃ + eps) for every column h, in float64 up to the root; a form per column, i ≤ j row by row."""
-    n, count = inverse.size, size * (size + 1) // 2
-    monomials, square = precise[0], precise[1]
-    c = 0
+    n, count, real = inverse.size, size * (size + 1) // 2, inverse.dtype.type
+    one = real(1)
+    monomials, square, factors = precise[0], precise[1], precise[3, :size]
     for i in range(size):
-        for j in range(i, size):
-            monomials[c] = np.float64(code[i]) * np.float64(code[j])
-            c += 1
+        factors[i] = code[i]
+    end = 0
+    for i in range(size):
+        others = factors[i:]
+        begin, end = end, end + others.size
+        row = monomials[begin:end]
+        for j in range(others.size):
+            row[j] = factors[i] * others[j]
     linear(forms, at, monomials, count, square, n)
     for h in range(n):
-        inverse[h] = 1.0 / math.sqrt(square[h])
+        inverse[h] = one / real(math.sqrt(square[h]))
 
 
 @compiled
@@ -130,8 +136,9 @@ def _normalise(kind, weights, at, eps, x, u):  # type: ignore[no-untyped-def]
     """The block's norm: an affine map of the running statistics, or of the row itself."""
     n = u.size
     if kind == BATCH_NORM:
+        factor, shift = weights[at : at + n], weights[at + n : at + 2 * n]
         for h in range(n):
-            u[h] = x[h] * weights[at + h] + weights[at + n + h]
+            u[h] = x[h] * factor[h] + shift[h]
         return
     mean, square = 0.0, 0.0
     if kind == LAYER_NORM:
@@ -148,9 +155,10 @@ def _normalise(kind, weights, at, eps, x, u):  # type: ignore[no-untyped-def]
 @compiled
 def _known_steps(weights, at, gap, delta, half):  # type: ignore[no-untyped-def]
     """δ of every mode, and δ/2 in float64 for the angle."""
+    unit = weights[at : at + delta.size]
     for p in range(delta.size):
-        delta[p] = gap * weights[at + p]
-        half[p] = np.float64(gap) * np.float64(weights[at + p]) * 0.5
+        delta[p] = gap * unit[p]
+        half[p] = np.float64(gap) * np.float64(unit[p]) * 0.5
 
 
 @compiled
@@ -232,9 +240,11 @@ def _block(k, plan, spec, settings, weights, forms, x, gap, states, wide, half, 
         for h in range(n):
             y[h] *= inverse[h]
     factor = real(settings[OUTPUT_FACTOR])
+    skip = weights[plan[SKIP] : plan[SKIP] + n]
     for h in range(n):
-        y[h] = factor * y[h] + weights[plan[SKIP] + h] * u[h]
-        y[h] *= real(0.5) + real(0.5) * real(math.erf(y[h] * real(0.7071067811865476)))
+        y[h] = factor * y[h] + skip[h] * u[h]
+    for h in range(n):
+        y[h] *= normal(y[h])[0]
     _tail(weights, plan[TAIL], plan[TAIL_WIDTH], y, x, work)
 
 
@@ -275,6 +285,10 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
 
     Nothing has changed when the answer is not `FINE`.
     """
+    plan, settings, weights, forms = borrowed(plan), borrowed(settings), borrowed(weights), borrowed(forms)
+    x, observed, gaps, out = borrowed(x), borrowed(observed), borrowed(gaps), borrowed(out)
+    states, held, sums = borrowed(states), borrowed(held), borrowed(sums)
+    wide, precise = borrowed(wide), borrowed(precise)
     spec, width, blocks, modes = plan[-1], held.shape[1], plan.shape[0] - 1, states.shape[3]
     row, hidden, pooled = wide[10, : spec[INPUTS]], wide[11, :width], wide[4, :width]
     half = precise[2]

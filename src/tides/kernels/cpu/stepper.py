@@ -95,7 +95,7 @@ class StepProgram:
         # Sums of the pool and their weight in float64, so that long streams do not drift.
         self.sums = np.zeros((streams, hidden + 1))
         self.out = np.zeros((streams, outputs), dtype=real)
-        self._scratch = np.zeros((18, widest), dtype=real), np.zeros((3, widest + code * code))
+        self._scratch = np.zeros((18, widest), dtype=real), np.zeros((4, widest + code * code))
         self._scratches: list[tuple[Any, ...]] = []
 
     def step(self, x: Any, observed: Any, gaps: Any) -> str | None:
