@@ -24,12 +24,21 @@ from tides.kernels.operators import evolve_operator
 class _Intervals(NamedTuple):
     """What governs the interval that ends at each step: λ, δ, v, and (λ̄, gain) with whatever their gradient needs."""
 
-    lam: Tensor
+    decay: Tensor
+    frequency: Tensor
     delta: Tensor
     v: Tensor
     lam_bar: Tensor
     gain: Tensor
     slope: Tensor | None
+
+    @property
+    def lam(self) -> Tensor:
+        return _lam(self.decay, self.frequency)
+
+
+def _lam(decay: Tensor, frequency: Tensor) -> Tensor:
+    return torch.complex(*torch.broadcast_tensors(decay, frequency))
 
 
 def _intervals(
@@ -46,15 +55,37 @@ def _intervals(
         shift = -1 if reverse else 1
         decay, v = decay.roll(shift, dims=1), v.roll(shift, dims=1)
         frequency = frequency if frequency.shape[1] == 1 else frequency.roll(shift, dims=1)
-    lam = torch.complex(*torch.broadcast_tensors(decay, frequency))
+    given = decay, frequency, delta, v
     if discretisation == "bilinear":
-        inverse = 1 / (1 - lam * (delta / 2))
-        return _Intervals(lam, delta, v, 2 * inverse - 1, delta * inverse, inverse.square() if slope else None)
-    lam_bar, phi, derivative = zoh_interval(decay, frequency, delta, with_slope=slope and discretisation == "zoh")
+        inverse = 1 / (1 - _lam(decay, frequency) * (delta / 2))
+        return _Intervals(*given, 2 * inverse - 1, delta * inverse, inverse.square() if slope else None)
+    found = zoh_interval(decay, frequency, delta, with_slope=slope and discretisation == "zoh")
     if discretisation == "zoh":
-        torch.view_as_real(phi).mul_(delta.unsqueeze(-1))
-        return _Intervals(lam, delta, v, lam_bar, phi, derivative)
-    return _Intervals(lam, delta, v, lam_bar, lam_bar if hold == "following" else torch.ones_like(lam_bar), None)
+        return _Intervals(*given, *found)
+    lam_bar = found.lam_bar
+    return _Intervals(*given, lam_bar, lam_bar if hold == "following" else torch.ones_like(lam_bar), None)
+
+
+class _Beginnings:
+    """Where sequences begin, and with which states."""
+
+    def __init__(self, drive: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Tensor | None) -> None:
+        self.first, self.initial = beginnings(drive, s0, reverse, cu_seqlens)
+        self._edge = None if cu_seqlens is not None else slice(-1, None) if reverse else slice(1)
+
+    def put(self, x: Tensor, value: Tensor) -> Tensor:
+        """x with `value` where sequences begin; sequences that are not packed need no mask, and x itself changes."""
+        if self._edge is None:
+            return torch.where(self.first, value, x)
+        x[:, self._edge] = value[:, self._edge]
+        return x
+
+    def clear(self, x: Tensor) -> Tensor:
+        """The same with zeros; x itself changes."""
+        if self._edge is None:
+            return x.masked_fill_(self.first, 0)
+        x[:, self._edge].zero_()
+        return x
 
 
 def _forward(
@@ -70,13 +101,15 @@ def _forward(
     reverse: bool,
 ) -> Tensor:
     parts = _intervals(decay, frequency, gaps * scale, drive, discretisation, hold, reverse, slope=False)
-    first, initial = beginnings(drive, s0, reverse, cu_seqlens)
+    begin = _Beginnings(drive, s0, reverse, cu_seqlens)
     b = parts.gain * parts.v
-    b = torch.where(first, initial if hold == "following" else b + parts.lam_bar * initial, b)
+    if hold == "following":
+        b = begin.put(b, begin.initial)
+    elif s0 is not None:
+        b = begin.put(b, b + parts.lam_bar * begin.initial)
     if is_short(drive.shape, drive.device, discretisation):
-        return weigh(scan_weights(parts.lam, parts.delta, first, reverse), b)
-    a = parts.lam_bar.masked_fill_(first, 0)
-    return scan_from_zero(a, b, reverse, resets=cu_seqlens is not None).contiguous()
+        return weigh(scan_weights(parts.lam, parts.delta, begin.first, reverse), b)
+    return scan_from_zero(begin.clear(parts.lam_bar), b, reverse, resets=cu_seqlens is not None)
 
 
 def _backward(
@@ -96,49 +129,56 @@ def _backward(
     """Gradients of decay, frequency, gaps, scale, drive and s0."""
     following = hold == "following"
     parts = _intervals(decay, frequency, gaps * scale, drive, discretisation, hold, reverse, slope=True)
-    first, initial = beginnings(drive, s0, reverse, cu_seqlens)
+    begin = _Beginnings(drive, s0, reverse, cu_seqlens)
     if is_short(drive.shape, drive.device, discretisation):
-        mu = weigh(scan_weights(parts.lam, parts.delta, first, reverse).mH, gradient)
+        mu = weigh(scan_weights(parts.lam, parts.delta, begin.first, reverse).mH, gradient)
     else:
-        a = adjoint_coefficients(parts.lam_bar.masked_fill(first, 0), reverse)
-        mu = scan_from_zero(a, gradient, not reverse, resets=cu_seqlens is not None)
-    d_initial = mu if following else parts.lam_bar.conj() * mu
+        # Nothing comes back over a beginning; the one of a sequence that is not packed is outside of the coefficients.
+        a = parts.lam_bar if cu_seqlens is None else parts.lam_bar.masked_fill(begin.first, 0)
+        mu = scan_from_zero(adjoint_coefficients(a, reverse), gradient, not reverse, resets=cu_seqlens is not None)
+    d_initial = mu if following or s0 is None else parts.lam_bar.conj() * mu
     ds0 = _collect(d_initial, s0, reverse, cu_seqlens)
-    before = torch.where(first, initial, previous(s, reverse))
-    by_lam, by_delta = _sensitivities(parts, before, discretisation, following)
+    before = begin.put(previous(s, reverse), begin.initial)
     if following:
-        mu = mu.masked_fill(first, 0)
-    # Re conj(a) μ without complex arithmetic, and conj(a) μ as the conjugate of a conj(μ): one conjugation serves all.
-    ddelta = (torch.view_as_real(by_delta) * torch.view_as_real(mu)).sum(-1)
+        mu = begin.clear(mu)
+    # conj(a) μ as the conjugate of a conj(μ): one conjugation serves all.
     mu = mu.conj_physical()
-    dlam, ddrive = by_lam.mul_(mu), (parts.gain * mu).conj_physical_()
+    d_decay, d_frequency, d_delta = _interval_gradients(parts, before, mu, discretisation, following)
+    d_drive = (parts.gain * mu).conj_physical_()
+    d_decay, d_frequency = d_decay.sum_to_size(decay.shape), d_frequency.sum_to_size(frequency.shape).neg()
     if following:
         shift = 1 if reverse else -1
-        dlam, ddrive = dlam.roll(shift, dims=1), ddrive.roll(shift, dims=1)
+        d_decay, d_drive = d_decay.roll(shift, dims=1), d_drive.roll(shift, dims=1)
+        d_frequency = d_frequency if frequency.shape[1] == 1 else d_frequency.roll(shift, dims=1)
     return (
-        # A clone: the two planes of a single number would share their memory.
-        dlam.real.sum_to_size(decay.shape).clone(memory_format=torch.contiguous_format),
-        -dlam.imag.sum_to_size(frequency.shape),
-        (ddelta * scale).sum_to_size(gaps.shape).contiguous(),
-        (ddelta * gaps).sum_to_size(scale.shape).contiguous(),
-        ddrive.contiguous(),
+        d_decay.contiguous(),
+        d_frequency.contiguous(),
+        (d_delta * scale).sum_to_size(gaps.shape).contiguous(),
+        (d_delta * gaps).sum_to_size(scale.shape).contiguous(),
+        d_drive.contiguous(),
         ds0,
     )
 
 
-def _sensitivities(parts: _Intervals, before: Tensor, discretisation: str, following: bool) -> tuple[Tensor, Tensor]:
-    """(∂s/∂λ, ∂s/∂δ) of one interval."""
-    lam, delta, v, lam_bar, _, slope = parts
+def _interval_gradients(
+    parts: _Intervals, before: Tensor, mu: Tensor, discretisation: str, following: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(dRe λ, −dIm λ, dδ) of one interval for conj(μ): planes, because a real factor times a complex one is slow."""
+    decay, frequency, delta, v, lam_bar, _, slope = parts
     if slope is None:
         carried = lam_bar * (before + v if following else before)
-        return delta * carried, lam * carried
-    if discretisation == "bilinear":
-        return (delta * before + delta.square() / 2 * v) * slope, (lam * before + v) * slope
-    carried, step = lam_bar * before, delta.unsqueeze(-1)
-    by_delta = torch.addcmul(lam * carried, lam_bar, v)
-    # A real factor times pairs of reals: torch would make it complex first.
-    by_lam = torch.view_as_real(slope * v).mul_(step).add_(torch.view_as_real(carried)).mul_(step)
-    return torch.view_as_complex(by_lam), by_delta
+        by_lam, by_delta = delta * carried, parts.lam * carried
+    elif discretisation == "bilinear":
+        by_lam, by_delta = (delta * before + delta.square() / 2 * v) * slope, (parts.lam * before + v) * slope
+    else:
+        driven, carried = v * mu, (before * mu).mul_(lam_bar)
+        d_delta = torch.addcmul((driven * lam_bar).real, decay, carried.real)
+        d_delta = d_delta.addcmul_(frequency, carried.imag, value=-1)
+        d_lam = driven.mul_(slope)
+        return torch.addcmul(d_lam.real, delta, carried.real), torch.addcmul(d_lam.imag, delta, carried.imag), d_delta
+    d_lam = by_lam * mu
+    # Clones: the two planes of a single number would share their memory.
+    return d_lam.real.clone(), d_lam.imag.clone(), (by_delta * mu).real
 
 
 def _collect(d_initial: Tensor, s0: Tensor | None, reverse: bool, cu_seqlens: Tensor | None) -> Tensor:

@@ -5,11 +5,12 @@ s_k = a_k s_{k−1} + b_k costs 2√l vector operations instead of l. The gradie
 """
 
 import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tides.kernels.batching import merge_leading_axis
 
@@ -20,46 +21,76 @@ def scan_from_zero(a: Tensor, b: Tensor, reverse: bool, *, resets: bool = False)
     `resets`: a may be exactly zero where a sequence begins. What grew beyond all bounds before it then stays there
     (inf · 0 would be NaN); it costs two more operations per step.
     """
-    if reverse:
-        return scan_from_zero(a.flip(1), b.flip(1), False, resets=resets).flip(1)
-    n, l, p = b.shape
-    size = max(1, math.isqrt(l))
-    chunks = -(-l // size)
-    if chunks * size != l:
-        a, b = F.pad(a, (0, 0, 0, chunks * size - l)), F.pad(b, (0, 0, 0, chunks * size - l))
-    # (step inside a chunk, problem, chunk, mode): every step is one contiguous slab.
-    product = _slabs(a, chunks)
-    local = _slabs(b, chunks)
-    for k in range(1, size):
+    size = max(1, math.isqrt(b.shape[1]))
+    product, local = _slabs(a, size), _slabs(b, size)
+    steps = list(zip(product.unbind(0), local.unbind(0), strict=True))
+    for (before, state), (factor, following) in pairwise(reversed(steps) if reverse else steps):
         if resets:
-            begin = product[k] == 0
-            local[k] += (product[k] * local[k - 1]).masked_fill_(begin, 0)
-            product[k] = (product[k] * product[k - 1]).masked_fill_(begin, 0)
+            begin = factor == 0
+            following += (factor * state).masked_fill_(begin, 0)
+            factor.copy_((factor * before).masked_fill_(begin, 0))
         else:
-            local[k].addcmul_(product[k], local[k - 1])
-            product[k].mul_(product[k - 1])
-    carry = torch.zeros_like(local[0])
-    for j in range(1, chunks):
-        carry[:, j] = _continued(product[-1, :, j - 1], carry[:, j - 1]) + local[-1, :, j - 1]
-    local += _continued(product, carry)
-    return local.permute(1, 2, 0, 3).reshape(n, chunks * size, p)[:, :l]
+            following.addcmul_(factor, state)
+            factor.mul_(before)
+    whole, total = steps[0 if reverse else -1]
+    add = _added if _is_finite(product) else _added_where_both
+    carry = _carries(whole, total, reverse, add)
+    if add is _added and not _is_finite(carry):
+        add = _added_where_both
+        carry = _carries(whole, total, reverse, add)
+    states, out = add(local, product, carry), torch.empty_like(b, memory_format=torch.contiguous_format)
+    for piece, place in _pieces(out, states):
+        piece.copy_(place)
+    return out
 
 
-def _slabs(x: Tensor, chunks: int) -> Tensor:
+def _slabs(x: Tensor, size: int) -> Tensor:
+    """(step inside a chunk, problem, chunk, mode): every step is one contiguous slab; zeros fill the last chunk."""
     n, l, p = x.shape
-    # Not `contiguous`, which gives the caller's own memory where the order happens to fit.
-    return x.view(n, chunks, l // chunks, p).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+    chunks = -(-l // size)
+    slabs = x.new_empty(size, n, chunks, p)
+    slabs[l - (chunks - 1) * size :, :, -1:].zero_()
+    for piece, place in _pieces(x, slabs):
+        place.copy_(piece)
+    return slabs
 
 
-def _continued(product: Tensor, carry: Tensor) -> Tensor:
+def _pieces(x: Tensor, slabs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Views of x beside their places in the slabs: all whole chunks, then what is left."""
+    size, places = slabs.shape[0], slabs.permute(1, 2, 0, 3)
+    whole, left = divmod(x.shape[1], size)
+    yield x[:, : whole * size].unflatten(1, (whole, size)), places[:, :whole]
+    if left:
+        yield x[:, whole * size :], places[:, whole, :left]
+
+
+def _carries(product: Tensor, state: Tensor, reverse: bool, add: Callable[..., Tensor]) -> Tensor:
+    """The state (problem, chunk, mode) in which every chunk begins, from what whole chunks do."""
+    carry = torch.zeros_like(state)
+    parts = list(zip(product.unbind(1), state.unbind(1), carry.unbind(1), strict=True))
+    for (factor, summand, before), (*_, following) in pairwise(reversed(parts) if reverse else parts):
+        following.copy_(add(summand, factor, before))
+    return carry
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Whether a pass over x shows that all of it is finite; never on other devices, which would have to wait."""
+    return x.device.type == "cpu" and math.isfinite(abs(x.sum().item()))
+
+
+def _added(state: Tensor, product: Tensor, carry: Tensor) -> Tensor:
+    return torch.addcmul(state, product, carry)
+
+
+def _added_where_both(state: Tensor, product: Tensor, carry: Tensor) -> Tensor:
     # Growing modes (Re λ > 0) may overflow their product or their carry; 0 · inf is nothing here.
-    return (product * carry).masked_fill_((carry == 0) | (product == 0), 0)
+    return (product * carry).masked_fill_((carry == 0) | (product == 0), 0).add_(state)
 
 
 @torch.library.custom_op("tides::scan_torch", mutates_args=())
 def scan(a: Tensor, b: Tensor, reverse: bool) -> Tensor:
     """The scan as an operator that compilers, exporters and vmap see as one node."""
-    return scan_from_zero(a.contiguous(), b.contiguous(), reverse, resets=True).contiguous()
+    return scan_from_zero(a, b, reverse, resets=True)
 
 
 @scan.register_fake
