@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.device_math import exp_exactly
+
 
 @triton.jit
 def load_factors(
@@ -40,7 +42,8 @@ def pack_kernel(
     i = tl.arange(0, IB)
     if CLOCKS:
         turn = tl.load(packed + at_frequency + o, o < P, 0.0)
-        pace = tl.exp(tl.load(packed + at_frequency + P + o, o < P, 0.0))
+        # Its error would turn every step of a mode the same way, and a long memory adds them up.
+        pace = exp_exactly(tl.load(packed + at_frequency + P + o, o < P, 0.0))
         for sequence in range(h + mix * batch, batch, HB):
             at = (model * batch + sequence) * P + o
             tl.store(frequency + at, turn, o < P)
