@@ -12,10 +12,9 @@ from torch import Tensor
 
 from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
-from tides.functional.products import row_product
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.bilinear import PASSES, Passes, added, bilinear_form
-from tides.kernels.column_norm import column_forms, d_column_forms
+from tides.kernels.bilinear import PASSES, bilinear_form
+from tides.kernels.mix_norms import mix_norms
 from tides.kernels.mixing import (
     d_drive_kernel,
     d_readout_kernel,
@@ -26,7 +25,7 @@ from tides.kernels.mixing import (
 )
 
 # Elements of the largest temporary of a block: about the size of a core's cache, or large enough to fill a GPU.
-_BLOCK_ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 26}
+_BLOCK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 
 def mix_in(u: Tensor, mix: Mix, eps: float, passes: str = "torch") -> Tensor:
@@ -58,41 +57,11 @@ def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-class _Norms:
-    """The column norms of one mix, block by block, and the sum that their gradient needs."""
-
-    def __init__(self, factors: Tensor, eps: float, passes: Passes) -> None:
-        m, _, h, _, i = factors.shape
-        self.factors, self.eps, self.passes = factors, eps, passes
-        self.forms = column_forms(factors).view(m, i * i, h)
-        self.slopes = -self.forms.mT.to(factors.dtype)
-        self.products: Tensor | None = None
-
-    def divide(self, x: Tensor, code: Tensor, out: Tensor) -> Tensor:
-        """x (m, n, h) divided by the rms of its column to `out`; the inverse rms."""
-        square = self.passes.outer(code, code, torch.float64) @ self.forms
-        return self.passes.inverse_root(square, self.eps, x, out)
-
-    def backward(self, gradient: Tensor, divided: Tensor, inverse: Tensor, code: Tensor) -> Tensor:
-        """Gradient of the code, given that of x, what `divide` made of x, and the inverse rms."""
-        # −2 times the gradient of the mean square; the number is made up for where there are fewer elements.
-        d_square = self.passes.triple_product(gradient, divided, inverse)
-        work = (d_square @ self.slopes).unflatten(-1, (code.shape[-1], -1))
-        d_code = self.passes.inner(work, code, code)
-        self.products = added(self.products, row_product(work.flatten(-2).mT, d_square).double())
-        return d_code
-
-    def d_factors(self) -> Tensor:
-        assert self.products is not None, "d_factors is asked for after a backward pass"
-        i = self.factors.shape[-1]
-        return d_column_forms(self.products.mul(-0.5).unflatten(1, (i, i)), self.factors)
-
-
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
 def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
     """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
     form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
-    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
+    norms = mix_norms(factors, norm, eps, PASSES[passes])
     out = u.new_empty(*u.shape[:2], 2 * factors.shape[1])
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
@@ -110,7 +79,7 @@ def mix_in_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
     form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
-    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
+    norms = mix_norms(factors, norm, eps, PASSES[passes])
     du, d_code = _like(u), _like(code)
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
@@ -130,7 +99,7 @@ def mix_in_backward(
 def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
     """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
     form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
-    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
+    norms = mix_norms(factors, norm, eps, PASSES[passes])
     x = s.flatten(-2)
     out = s.new_empty(*s.shape[:2], factors.shape[2])
     for rows in _blocks(code, factors):
@@ -146,7 +115,7 @@ def mix_out_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
     form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
-    norms = None if norm is None else _Norms(factors, eps, PASSES[passes])
+    norms = mix_norms(factors, norm, eps, PASSES[passes])
     x = s.flatten(-2)
     dx, d_code = _like(x), _like(code)
     for rows in _blocks(code, factors):
