@@ -3,6 +3,8 @@
 The first call compiles for some seconds; the result is cached on disk, beside the sources or in the user's cache.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -13,11 +15,14 @@ except ImportError as error:
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.cpu.block import block_obstacle, fused_block
+from tides.kernels.cpu.compiled_code import drop_stale
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, read_out
 from tides.kernels.cpu.rates import decay_rates
 from tides.kernels.cpu.scan import scan
 from tides.kernels.tail import gated_tail
+
+drop_stale(Path(__file__).parent)
 
 OPS = SSMOps(mix_in, evolve=evolve, gated_tail=gated_tail, decay_rates=decay_rates, read_out=read_out)
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
