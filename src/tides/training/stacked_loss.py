@@ -11,6 +11,7 @@ from torch.func import functional_call
 from tides.data.batch import IrregularBatch
 from tides.training.resident import Resident
 from tides.training.stack import Stack
+from tides.training.stacked_linear import StackedLinear
 from tides.training.tasks import Task
 
 
@@ -33,7 +34,8 @@ class StackedLoss:
             return functional_call(self._objective, inner, (fields,))
 
         stacked = torch.vmap(one, randomness="different")
-        total, weight = stacked(self.stack.parameters, self.stack.buffers, data.gather(index))
+        with StackedLinear():
+            total, weight = stacked(self.stack.parameters, self.stack.buffers, data.gather(index))
         return total, weight
 
 
