@@ -5,7 +5,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Turns = Generator[None, int | None, T]
-"""It may be told, on being resumed, how many are at work: it then counts that part of the time as its own."""
+"""On being resumed it may be told how many are at work, and can then count its share of the time."""
 
 
 def finished(turns: Turns[T]) -> T:

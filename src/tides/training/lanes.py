@@ -114,9 +114,6 @@ def side_by_side_turns(
                 lane.save()
             saved = time.perf_counter()
     seconds = (time.perf_counter() - start) / max(1, len(lanes))
-    if torch.cuda.is_available():
-        # Best weights were kept on the lanes' own streams.
-        torch.cuda.synchronize()
     for lane in lanes:
         lane.state.seconds += seconds
         lane.restore_best()
@@ -228,6 +225,9 @@ class _Lane:
     def restore_best(self) -> None:
         """The weights of the best epoch, and no graph that could still change them."""
         self.descend.clear()
+        if self.device.type == "cuda":
+            # They were kept on the lane's own stream.
+            torch.cuda.synchronize(self.device)
         if self.best:
             self.model.load_state_dict(self.best)
 

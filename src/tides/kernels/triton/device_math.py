@@ -32,8 +32,8 @@ def sincos(x):
 
 
 @triton.jit
-def exp_exactly(x):
-    """e^x but for the last rounding; the device's own is off by about |x| units in the last place."""
+def accurate_exp(x):
+    """e^x to about one unit in the last place; the device's own is off by about |x| of them."""
     halvings = tl.floor(x * 1.4426950 + 0.5)
     # ln 2 in two parts, the first so short that its products are exact.
     r = (x - halvings * 0.693359375) + halvings * 2.1219444e-4
@@ -61,7 +61,7 @@ def exponentials(zr, zi):
     """e^z − 1 = expm1(a)(1 − 2σ²) − 2σ² + i e^a 2σ cos(b/2), σ = sin(b/2), and e^z.
 
     Adding 1 to the first would leave the second with an absolute error, which long intervals multiply. Near e^a = 1 it
-    is the better way: the device's own e^a errs to one side, and a long memory multiplies that over many steps.
+    is the better way: the sum is rounded once, and a long memory multiplies what the device's own e^a is off by.
     """
     growth = expm1_real(zr)
     size = tl.where(tl.abs(zr) < 0.3, 1.0 + growth, tl.exp(zr))

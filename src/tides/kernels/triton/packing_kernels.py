@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.device_math import exp_exactly
+from tides.kernels.triton.device_math import accurate_exp
 
 
 @triton.jit
@@ -43,7 +43,7 @@ def pack_kernel(
     if CLOCKS:
         turn = tl.load(packed + at_frequency + o, o < P, 0.0)
         # Its error would turn every step of a mode the same way, and a long memory adds them up.
-        pace = exp_exactly(tl.load(packed + at_frequency + P + o, o < P, 0.0))
+        pace = accurate_exp(tl.load(packed + at_frequency + P + o, o < P, 0.0))
         for sequence in range(h + mix * batch, batch, HB):
             at = (model * batch + sequence) * P + o
             tl.store(frequency + at, turn, o < P)
