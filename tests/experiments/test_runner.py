@@ -3,6 +3,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from tides.errors import ConfigError, DataError, Diverged
 from tides.experiments import runner
@@ -24,6 +25,8 @@ class Toy(ModuleType):
         self.calls.append([cell.config["seed"] for cell in cells])
         if any(cell.config["seed"] == 13 for cell in cells):
             raise Diverged("the loss became NaN")
+        if any(cell.config["seed"] == 14 for cell in cells):
+            raise torch.OutOfMemoryError("tried to allocate 20.00 MiB")
         context.progress(0.5)
         return [cell.record({"square": cell.config["seed"] ** 2}, 0.0) for cell in cells]
 
@@ -64,6 +67,12 @@ def test_one_failing_stack_does_not_stop_the_others(toy: Toy, tmp_path: Path) ->
     assert outcome.failed == {"bad": "the loss became NaN"}
     assert outcome.computed == 2
     assert len(read_records(tmp_path)) == 2
+
+
+def test_a_stack_without_memory_does_not_stop_the_others(toy: Toy, tmp_path: Path) -> None:
+    outcome = run_cells(cells(range(12, 16), stack=None), tmp_path, device="cpu")
+    assert outcome.computed == 2
+    assert "out of memory on cpu" in outcome.failed["seed14"]
 
 
 def test_a_damaged_record_is_not_overwritten(toy: Toy, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import torch
 
-from tides.errors import ConfigError, TidesError
+from tides.errors import ConfigError
 from tides.experiments import anytime_series
 from tides.experiments.anytime_errors import errors_by_horizon, mean_error
 from tides.experiments.anytime_series import Sampling
@@ -112,26 +112,23 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     clock.lap("preparation")
     # Other seeds that are missing are another population, which cannot continue this one's checkpoint.
     folder = context.scratch and context.scratch / cell_id({"seeds": seeds})
-    try:
-        fits = fit_population(
-            models,
-            Forecasting(),
-            [(parts.train, parts.val) for parts in data],
-            TrainConfig.from_dict(shared["train"]),
-            seeds=seeds,
-            folder=folder,
-            progress=context.progress,
+    fits = fit_population(
+        models,
+        Forecasting(),
+        [(parts.train, parts.val) for parts in data],
+        TrainConfig.from_dict(shared["train"]),
+        seeds=seeds,
+        folder=folder,
+        progress=context.progress,
+    )
+    clock.lap("training")
+    clock.laps["training"] = sum(fit.seconds for fit in fits)
+    tests = [
+        errors_by_horizon(
+            model, parts.test.to(device), window=sampling.window, reach=sampling.reach, bins=shared["bins"]
         )
-        clock.lap("training")
-        clock.laps["training"] = sum(fit.seconds for fit in fits)
-        tests = [
-            errors_by_horizon(
-                model, parts.test.to(device), window=sampling.window, reach=sampling.reach, bins=shared["bins"]
-            )
-            for model, parts in zip(models, data, strict=True)
-        ]
-    except torch.OutOfMemoryError as error:
-        raise TidesError(f"{cells[0].stack}: out of memory on {context.device}") from error
+        for model, parts in zip(models, data, strict=True)
+    ]
     clock.lap("testing")
     account = clock.account()
     results = [

@@ -10,7 +10,6 @@ from torch import nn
 from tides.baselines.forecasting import ForecastConfig, ForecastModel
 from tides.baselines.trivial import LastValueForecast, ObservedMeanForecast, ZeroForecast
 from tides.data import IrregularBatch
-from tides.errors import TidesError
 from tides.experiments import physiome_folds
 from tides.experiments.population_clock import Clock, release_memory
 from tides.experiments.runner import Cell, Context
@@ -42,23 +41,20 @@ def train_folds(cell: Cell, context: Context, make: Make) -> Turns[Record]:
     )
     models = [make(config, fold, parts.train).to(device) for fold, parts in enumerate(data)]
     clock.lap("preparation")
-    try:
-        population = population_turns(
-            models,
-            Forecasting(input_drop=config.get("input_drop", 0.0)),
-            [(parts.train, parts.val) for parts in data],
-            TrainConfig.from_dict(config["train"]),
-            seeds=list(range(len(models))),
-            folder=context.scratch,
-            progress=context.progress,
-        )
-        fits = yield from clock.outside(population)
-        clock.lap("training")
-        # Including what was spent before an interruption.
-        clock.laps["training"] = sum(fit.seconds for fit in fits)
-        errors = population_losses(models, Forecasting(), [parts.test for parts in data])
-    except torch.OutOfMemoryError as error:
-        raise TidesError(f"{cell.label}: out of memory on {context.device}") from error
+    population = population_turns(
+        models,
+        Forecasting(input_drop=config.get("input_drop", 0.0)),
+        [(parts.train, parts.val) for parts in data],
+        TrainConfig.from_dict(config["train"]),
+        seeds=list(range(len(models))),
+        folder=context.scratch,
+        progress=context.progress,
+    )
+    fits = yield from clock.outside(population)
+    clock.lap("training")
+    # Including what was spent before an interruption.
+    clock.laps["training"] = sum(fit.seconds for fit in fits)
+    errors = population_losses(models, Forecasting(), [parts.test for parts in data])
     clock.lap("testing")
     results = {
         "folds": [

@@ -24,7 +24,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tides.errors import ConfigError
+import torch
+
+from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS
 from tides.experiments.engines import Engine, Failure, Processes, Progress
 from tides.records import Record, cell_id, environment, read_record, timestamp, write_record
@@ -172,7 +174,10 @@ class _Stack:
         reasons = [_obstacle(cell) if self.ask else None for cell in self.cells]
         cells = [cell for cell, reason in zip(self.cells, reasons, strict=True) if reason is None]
         context = Context(self.device, progress, self.scratch)
-        records = iter((yield from _compute(cells, context)) if cells else [])
+        try:
+            records = iter((yield from _compute(cells, context)) if cells else [])
+        except torch.OutOfMemoryError as error:
+            raise TidesError(f"out of memory on {self.device}, which other stacks may share") from error
         return [next(records) if reason is None else reason for reason in reasons]
 
 
