@@ -7,6 +7,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.reports.synthetic import FIGURES
+from tides.records import read_records
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, MARKDOWN
 
@@ -36,3 +37,18 @@ def test_tables_come_from_the_records(page: Path, tmp_path: Path, monkeypatch: p
     assert shown == wanted, (
         f"run: tides report {page.stem} --in {source.relative_to(ROOT)} --into {page.relative_to(ROOT)}"
     )
+
+
+def test_the_readme_shows_the_forecasting_records() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Forecasting biological systems")[2]
+    shown = [line for line in section.partition("\n## ")[0].splitlines() if line.count("|") == 5][2:]
+    errors = {
+        (record.config["dataset"], record.config["variant"]): f"{mean:.4f} ± {std:.4f}"
+        for record in read_records(ROOT / "results" / "physiome")
+        if record.config["model"] == "tides"
+        for mean, std in [(record.results["test_mse"], record.results["test_mse_std"])]
+    }
+    assert len(shown) == 12
+    for line in shown:
+        dataset, _, paper, recommended = (cell.strip() for cell in line.strip("|").split("|"))
+        assert (paper, recommended) == (errors[dataset, "paper"], errors[dataset, "recommended"])
