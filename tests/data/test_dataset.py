@@ -52,6 +52,28 @@ def test_map_is_applied_at_access() -> None:
     assert seen == ["s2"]
 
 
+def test_the_fingerprint_tells_contents_apart() -> None:
+    data = make()
+    assert make().fingerprint() == data.fingerprint()
+    assert data[:].map(lambda series: series).fingerprint() == make().map(lambda series: series).fingerprint()
+    hidden = [one.replace(observed=np.zeros_like(one.observed)) for one in data]
+    others = {
+        "order": data[::-1],
+        "fewer": data[:4],
+        "repeated": data[[0, 1, 2, 3, 4, 4]],
+        "labels": IrregularDataset([one.replace(label=1) for one in data], schema=data.schema),
+        "times": IrregularDataset([one.replace(times=one.times + 1) for one in data], schema=data.schema),
+        "static": IrregularDataset([one.replace(static=np.ones(1)) for one in data], schema=data.schema),
+        "values": IrregularDataset([one.replace(values=one.values + 1) for one in data], schema=data.schema),
+        "hidden": IrregularDataset(hidden, schema=data.schema),
+        "unit": IrregularDataset(list(data), channels=("a", "b"), unit="s", class_names=("x", "y")),
+    }
+    found = {name: other.fingerprint() for name, other in others.items()}
+    assert len({data.fingerprint(), *found.values()}) == 1 + len(others), found
+    unread = [one.replace(values=one.values + 7) for one in hidden]
+    assert IrregularDataset(unread, schema=data.schema).fingerprint() == found["hidden"]
+
+
 def test_median_gap_ignores_ties() -> None:
     data = IrregularDataset([IrregularSeries(np.zeros((4, 1)), [0, 0, 0, 3])])
     assert data.median_gap() == 3.0

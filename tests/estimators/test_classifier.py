@@ -203,3 +203,19 @@ def test_an_interrupted_fit_continues(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(levels(5)), whole.predict_proba(levels(5)))
     with pytest.raises(ConfigError, match="use another folder"):
         TIDESClassifier(**{**FAST, "lr": 0.5}, folder=tmp_path / "run").fit(levels())
+
+
+def test_a_folder_is_not_continued_for_other_data_or_another_network(tmp_path: Path) -> None:
+    data = levels(24)
+    quick = {**FAST, "epochs": 1, "folder": tmp_path / "run"}
+    TIDESClassifier(**quick).fit(data)
+    turned = [1 - one.label for one in data]
+    warmer = IrregularDataset([one.replace(values=one.values + 40) for one in data], schema=data.schema)
+    hours = IrregularDataset(list(data), channels=("a", "b"), unit="min", class_names=("low", "high"))
+    with pytest.raises(ConfigError, match="holds the run of other training series"):
+        TIDESClassifier(**quick).fit(data, turned)
+    for other in (warmer, hours):
+        with pytest.raises(ConfigError, match="holds the run of other training series"):
+            TIDESClassifier(**quick).fit(other)
+    with pytest.raises(ConfigError, match="holds the run of another model"):
+        TIDESClassifier(**quick, model={"hold": "preceding"}).fit(data)

@@ -188,3 +188,12 @@ def test_hidden_inputs_reach_the_task() -> None:
     assert model.fit(relaxing(12)).task_.input_drop == 0.3
     with pytest.raises(ConfigError, match="input_drop"):
         TIDESForecaster(2.0, input_drop=1.5, **QUICK).fit(relaxing(12))
+
+
+def test_a_folder_is_not_continued_for_another_horizon(tmp_path: Path) -> None:
+    quick = {**FAST, "epochs": 1, "folder": tmp_path / "run"}
+    first = TIDESForecaster(2.0, **quick).fit(relaxing(8))
+    again = TIDESForecaster(2.0, **quick).fit(relaxing(8))
+    np.testing.assert_array_equal(first.predict(relaxing(2)), again.predict(relaxing(2)))
+    with pytest.raises(ConfigError, match="holds the run of other training series"):
+        TIDESForecaster(4.0, **quick).fit(relaxing(8))

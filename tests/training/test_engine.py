@@ -113,7 +113,7 @@ def test_a_finished_folder_is_not_trained_again(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint.json").stat().st_mtime_ns == written
     with pytest.raises(ConfigError, match=r"^lr: the run in"):
         run(tmp_path, lr=0.1)
-    with pytest.raises(ConfigError, match=r"^model: the run in"):
+    with pytest.raises(ConfigError, match="holds the run of another model; use another folder"):
         run(tmp_path, outputs=3)
 
 

@@ -6,6 +6,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tides.data.fingerprint import fingerprint
 from tides.data.schema import Schema
 from tides.data.series import IrregularSeries
 from tides.data.store import Entries, ListStore, MappedStore, SeriesStore
@@ -118,6 +119,10 @@ class IrregularDataset(Sequence[IrregularSeries]):
     def map(self, transform: Callable[[IrregularSeries], IrregularSeries]) -> "IrregularDataset":
         """The same series through `transform`, applied at every access and not before."""
         return IrregularDataset(MappedStore(self._store, transform), schema=self.schema, _index=self._index)
+
+    def fingerprint(self) -> str:
+        """Another text where channels, unit, series or anything in them differs (in a mapped set: before the map)."""
+        return fingerprint(self._store, self._index, self.schema)
 
     def times(self, position: int) -> NDArray[np.float64]:
         """Times of one series, without building its values."""

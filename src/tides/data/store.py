@@ -66,17 +66,17 @@ class MappedStore:
     """Another store seen through `transform`, applied anew at every access (scaling, random drop)."""
 
     def __init__(self, source: SeriesStore, transform: Callable[[IrregularSeries], IrregularSeries]) -> None:
-        self._source = source
-        self._transform = transform
+        self.source = source
+        self.transform = transform
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def series(self, i: int) -> IrregularSeries:
-        return self._transform(self._source.series(i))
+        return self.transform(self.source.series(i))
 
     def length(self, i: int) -> int:
-        return self._source.length(i)
+        return self.source.length(i)
 
     def times(self, i: int) -> NDArray[np.float64]:
         return self.series(i).times
@@ -92,10 +92,10 @@ class MappedStore:
         return self.series(i).static
 
     def id(self, i: int) -> Any:
-        return self._source.id(i)
+        return self.source.id(i)
 
     def group(self, i: int) -> Any:
-        return self._source.group(i)
+        return self.source.group(i)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ from tides.records import write_json
 
 FORMAT = 1
 _POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
+# Parts of an identity that are digests: their values tell a reader nothing.
+_CONTENTS = {"model": "another model", "train": "other training series", "validation": "other validation series"}
 
 
 class State(Protocol):
@@ -88,6 +90,8 @@ class CheckpointFolder(Generic[S]):
         differs = difference(found, self.identity)
         if differs is not None:
             part, was, now = differs
+            if part in _CONTENTS:
+                raise ConfigError(f"{self.folder} holds the run of {_CONTENTS[part]}; use another folder, or remove it")
             raise ConfigError(f"{part}: the run in {self.folder} has {was!r}, found {now!r}; use another folder")
 
     def _clear(self, keep: str) -> None:

@@ -248,13 +248,14 @@ def _identity(
 ) -> dict[str, Any]:
     """What must be the same for a run to be the same run."""
     instance: Any = task
+    settings: Any = getattr(model, "config", None)
     shapes = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in model.state_dict().items())
     return {
         "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
         "task": [type(task).__name__, asdict(instance) if is_dataclass(type(task)) else {}],
-        "model": _digest(shapes),
-        "train": _digest([data[0].lengths.tolist(), data[0].ids]),
-        "validation": None if data[1] is None else _digest([data[1].lengths.tolist(), data[1].ids]),
+        "model": _digest([type(model).__name__, settings if is_dataclass(settings) else None, shapes]),
+        "train": data[0].fingerprint(),
+        "validation": None if data[1] is None else data[1].fingerprint(),
     }
 
 
