@@ -38,6 +38,8 @@ ROLES: dict[str, Any] = {"id": "i", "time": "t", "channel": "c", "value": "v"}
         ({}, {"duplicates": "first"}, "duplicates='first'"),
         ({}, {"schema": Schema(("z",))}, "channel 'x' is not among the schema's"),
         ({}, {"schema": Schema(("x",), "h"), "unit": "d"}, "the schema's unit is 'h'"),
+        ({"t": pd.to_datetime(["2024", "2025", "2026"])}, {"schema": Schema(("x",))}, "column 't': found dates, but"),
+        ({"t": pd.to_timedelta([0, 1, 2])}, {"schema": Schema(("x",))}, "column 't': found durations, but"),
         ({"y": ["p", "p", "q"]}, {"label": "y", "schema": Schema(("x",), class_names=("p",))}, "class 'q'"),
         ({"y": ["p", "p", "q"]}, {"label": "y", "label_kind": "number"}, "found 'p'; wanted numbers"),
     ],

@@ -172,6 +172,16 @@ def test_arrays_lists_and_dictionaries_are_the_same_data() -> None:
     dated = TIDESClassifier(unit="h", **FAST).fit(X, y, times=dates)
     assert dated.schema_.origin is not None
     np.testing.assert_allclose(dated.predict_proba(X, times=dates), wanted, atol=1e-3)
+    with pytest.raises(DataError, match="times: found dates, but the model was trained on numbers without a unit"):
+        shared.predict(X, times=dates)
+
+
+def test_dates_beside_arrays_count_in_the_unit_of_the_training_data() -> None:
+    data = levels(24)  # in hours
+    model = TIDESClassifier(**FAST).fit(data)
+    X, hours = np.ones((1, 2, 5)), np.array([0.0, 1.0, 3.0, 4.0, 9.0])
+    dates = np.datetime64("2031-05-01T00:00:00") + (hours * 3600).astype("timedelta64[s]")
+    np.testing.assert_allclose(model.predict_proba(X, times=dates), model.predict_proba(X, times=hours), rtol=1e-6)
 
 
 def test_clone_pipeline_and_grid_search() -> None:

@@ -118,6 +118,11 @@ def ingest(
         for chunk in reader.chunks():
             dealt.add(chunk)
         rows = dealt.parts()
+    if schema is not None and schema.unit is None and reader.clock.kind != "number":
+        raise DataError(
+            f"{reader.clock.where}: found {reader.clock.kind}s, but the schema's times are numbers without a unit; "
+            "give numbers, or state unit= for the training data"
+        )
     series_names, key_rank = _series(reader)
     channels, channel_place = _channels(reader, schema)
     names = Names(

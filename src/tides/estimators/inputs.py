@@ -96,9 +96,11 @@ def read_series(
 
 
 def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) -> IrregularDataset:
-    unit, origin = columns.unit, None if schema is None else schema.origin
+    unit, origin = (columns.unit, None) if schema is None else (schema.unit, schema.origin)
     if times is not None and len(times):
         times, unit, origin = _numbers(times, unit, origin)
+        if schema is not None and schema.unit is None and origin is not None:
+            raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
     data = from_arrays({"X": X["X"]} if _is_dictionary(X) else X, times, layout=columns.layout, unit=unit)
     if schema is None:
         return IrregularDataset(list(data), schema=replace(data.schema, origin=origin))
