@@ -72,9 +72,10 @@ class ClockReader:
         column = pc.utf8_trim_whitespace(column)
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
         wanted = [pa.float64()] + [pa.timestamp(unit, zone) for unit in ("ns", "us") for zone in (None, "UTC")]
-        if self.kind:
-            settled = pa.timestamp(self.resolution, "UTC" if self._zoned else None)
-            wanted = [pa.float64() if self.kind == "number" else settled]
+        if self.kind == "number":
+            wanted = [pa.float64()]
+        elif self.kind:
+            wanted = [pa.timestamp(self.resolution, "UTC" if self._zoned else None)]
         for kind in wanted:
             try:
                 return column.cast(kind)
