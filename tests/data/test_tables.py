@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 
 from tides.data import IrregularDataset, Schema, collate, from_long, from_wide
+from tides.errors import DataError
 
 LONG: dict[str, Any] = {
     "patient": ["b", "a", "a", "b", "a"],
@@ -148,6 +151,42 @@ def test_whole_ids_in_a_csv_sort_as_numbers(tmp_path: Path) -> None:
     assert from_wide(tmp_path / "t.csv", id="i", time="t").ids == [9, 10]
     (tmp_path / "t.csv").write_text("i,t,x\n10,0,1\n009,0,2\n")
     assert from_wide(tmp_path / "t.csv", id="i", time="t").ids == ["009", "10"]
+
+
+@pytest.mark.parametrize("zone", ["", "Z"])
+def test_times_of_a_csv_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    monkeypatch.setattr("tides.data.csv_source._BLOCK_BYTES", 64)
+    for name, times in {"n": range(50), "d": [f"2031-05-01T00:00:{k:02}{zone}" for k in range(50)]}.items():
+        rows = "\n".join(f"a,{t},1" for t in times)
+        (tmp_path / f"{name}.csv").write_text(f"i,t,x\n{rows}\n")
+        (series,) = from_wide(tmp_path / f"{name}.csv", id="i", time="t")
+        np.testing.assert_array_equal(series.times, np.arange(50.0))
+
+
+def test_blanks_and_none_in_a_csv_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.data.csv_source._BLOCK_BYTES", 64)  # many blocks: the first ones are numbers to Arrow
+    rows = [f"a,{k},{'   ' if k == 40 else 'None' if k == 41 else k}" for k in range(50)]
+    (tmp_path / "t.csv").write_text("i,t,x\n" + "\n".join(rows) + "\n")
+    (series,) = from_wide(tmp_path / "t.csv", id="i", time="t")
+    assert np.flatnonzero(~series.observed[:, 0]).tolist() == [40, 41]
+    np.testing.assert_array_equal(series.values[series.observed], np.delete(np.arange(50.0), [40, 41]))
+    (tmp_path / "t.csv").write_text("i,t,x\n" + "\n".join([*rows, "a,50,high"]) + "\n")
+    with pytest.raises(DataError, match="column 'x', row 50: found 'high'"):
+        from_wide(tmp_path / "t.csv", id="i", time="t")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_an_index_without_a_name_is_no_channel(tmp_path: Path, suffix: str) -> None:
+    frame = pd.DataFrame({"i": ["a", "a", "b"], "t": [0, 1, 0], "x": [1.0, 2.0, 3.0]}, index=[7, 5, 3])
+    path = tmp_path / f"t.{suffix}"
+    write = pyarrow.parquet.write_table if suffix == "parquet" else pyarrow.feather.write_feather
+    write(pa.Table.from_pandas(frame), path)
+    assert from_wide(path, id="i", time="t").channels == ("x",)
+    assert from_wide(pa.Table.from_pandas(frame), id="i", time="t").channels == ("x",)
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.raises(DataError, match="column 0 has no name"):
+        from_wide(pd.read_csv(tmp_path / "t.csv"), id="i", time="t")
+    assert from_wide(tmp_path / "t.csv", id="i", time="t", channels=["x"]).channels == ("x",)
 
 
 def test_csv_keeps_na_as_a_name_and_reads_it_as_missing_elsewhere(tmp_path: Path) -> None:

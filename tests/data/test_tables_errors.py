@@ -77,6 +77,7 @@ def test_wide(change: dict[str, Any], extra: dict[str, Any], words: str) -> None
         ("", "bad.csv: cannot be read"),
         ("i,t,t\n1,0,0\n", "bad.csv: two columns are called 't'"),
         ("i,t,x\n1,0,inf\n", "bad.csv: column 'x', row 0: found inf"),
+        (",i,t,x\n0,1,0,5\n", r"bad.csv: column 0 has no name \(''\): row numbers"),
     ],
 )
 @pytest.mark.parametrize("spill", [False, True])

@@ -1,6 +1,7 @@
 """CSV files as a stream of columns, with errors that name the row."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,22 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
     def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
         import pyarrow as pa
 
+        done = 0
         try:
             for batch in _reader(path, delimiter, wanted, numeric):
+                done += 1
+                if batch.num_rows:
+                    yield {column: batch.column(column) for column in wanted}
+            return
+        except pa.ArrowInvalid:
+            pass
+        # Arrow says what is no number but not where. As text it is either missing (blanks, "None") or named by its row.
+        try:
+            for batch in islice(_reader(path, delimiter, wanted, ()), done, None):
                 if batch.num_rows:
                     yield {column: batch.column(column) for column in wanted}
         except pa.ArrowInvalid as error:
-            _find_bad_number(path, delimiter, numeric)
-            raise DataError(f"{path.name}: {error}") from None
+            raise DataError(f"{path.name}: cannot be read: {error}") from None
 
     return Table(path.name, names, chunks, text=True)
 
@@ -43,14 +53,3 @@ def _reader(path: Path, delimiter: str, wanted: Sequence[str] | None, numeric: S
             column_types=header, include_columns=None if wanted is None else list(wanted), strings_can_be_null=False
         ),
     )
-
-
-def _find_bad_number(path: Path, delimiter: str, numeric: Sequence[str]) -> None:
-    """Arrow says what it could not convert but not where: read those columns once more as text and look."""
-    from tides.data.columns import numbers
-
-    row = 0
-    for batch in _reader(path, delimiter, list(numeric), ()):
-        for column in numeric:
-            numbers(batch.column(column), f"{path.name}: column {column!r}", row)
-        row += batch.num_rows

@@ -1,7 +1,8 @@
 """Tables in any dress (pandas, polars, Arrow, Parquet, Feather, CSV) as a stream of Arrow columns."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from tides.errors import DataError
 
 Columns = dict[str, Any]  # column name -> pyarrow.ChunkedArray or pyarrow.Array
 _ROWS_PER_CHUNK = 1 << 18
+# A column without a name in a CSV file, and what pandas calls it after reading that.
+_NAMELESS = re.compile(r"\s*|Unnamed: \d+")
+# What pandas calls an index without a name in Arrow's formats; in a frame it is no column either.
+_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,17 @@ class Table:
             shown = ", ".join(map(repr, self.columns[:12])) + (", …" if len(self.columns) > 12 else "")
             raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown}")
         return name
+
+    def others(self, taken: Container[str | None]) -> list[str]:
+        """The columns that are not taken; row numbers that pandas wrote beside them are no measurements."""
+        found = [name for name in self.columns if name not in taken]
+        nameless = next((name for name in found if _NAMELESS.fullmatch(name)), None)
+        if nameless is not None:
+            raise DataError(
+                f"{self.name}: column {self.columns.index(nameless)} has no name ({nameless!r}): row numbers? "
+                "Write the table without its index (index=False), name the column, or say which columns are channels"
+            )
+        return found
 
 
 def open_table(source: Any) -> Table:
@@ -63,7 +79,7 @@ def _arrow(table: Any, name: str) -> Table:
     def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
         yield {column: table.column(column) for column in wanted}
 
-    return Table(name, tuple(table.column_names), chunks)
+    return Table(name, _measured(table.column_names), chunks)
 
 
 def _pandas(frame: Any) -> Table:
@@ -159,7 +175,7 @@ def _parquet(path: Path) -> Table:
                 batches = opened.iter_batches(batch_size=_ROWS_PER_CHUNK, columns=list(wanted))
                 yield from _columns_of(batches, file.name)
 
-    return Table(path.name, names, chunks)
+    return Table(path.name, _measured(names), chunks)
 
 
 def _feather(path: Path) -> Table:
@@ -175,7 +191,7 @@ def _feather(path: Path) -> Table:
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             yield from _columns_of((batch.select(list(wanted)) for batch in batches), path.name)
 
-    return Table(path.name, names, chunks)
+    return Table(path.name, _measured(names), chunks)
 
 
 def _columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
@@ -187,6 +203,10 @@ def _columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
                 yield {column: batch.column(column) for column in batch.schema.names}
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name}: cannot be read: {error}") from None
+
+
+def _measured(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if not _INDEX.fullmatch(name))
 
 
 def refuse_repeats(names: Sequence[str], table: str) -> None:

@@ -73,7 +73,7 @@ def from_wide(
     opened = open_table(table)
     taken = {id, time, label, group, *static}
     if channels is None:
-        channels = schema.channels if schema is not None else [name for name in opened.columns if name not in taken]
+        channels = schema.channels if schema is not None else opened.others(taken)
     if not channels:
         raise DataError(f"{opened.name}: no column is left for the channels; the table has {list(opened.columns)}")
     for name in channels:

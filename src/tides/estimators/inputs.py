@@ -155,7 +155,7 @@ def _from_table(
     if channels is None:
         table = open_table(X)
         taken = {columns.id, columns.time, columns.label, columns.group, *columns.static}
-        channels = [name for name in table.columns if name not in taken]
+        channels = table.others(taken)
         if schema is not None:
             new = [name for name in channels if name not in schema.channels]
             if new:
