@@ -98,9 +98,31 @@ def test_forecast(tmp_path: Path) -> None:
     wanted = [last["p03"] + pd.Timedelta(hours=h) for h in (6, 12, 24)]
     assert all(abs(a - b) < pd.Timedelta(milliseconds=1) for a, b in zip(asked, wanted, strict=True))
     assert (found["low"] < found["mean"]).all()
+    _check_zones(tmp_path / "model", table, found)
     pd.read_csv(table).drop(columns="died").to_csv(table, index=False)
     scored = json.loads(tides("evaluate", tmp_path / "model", table, "--json"))
     assert scored["metrics"]["mse"][0] > 0
+
+
+def _check_zones(model: Path, table: Path, without: pd.DataFrame) -> None:
+    """Dates with a zone are answered with the same instants in that zone."""
+    frame = pd.read_csv(table, parse_dates=["charttime"])
+    frame["charttime"] = frame["charttime"].dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin")
+    for name, zone in {"zoned.parquet": "Europe/Berlin", "zoned.csv": "UTC"}.items():
+        path, out = table.with_name(name), table.with_name(f"answers-{name}")
+        frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path, index=False)
+        tides("predict", model, path, "--at", "+6h,+12h,+24h", "--out", out)
+        answers = pd.read_csv(out, parse_dates=["charttime"]) if out.suffix == ".csv" else pd.read_parquet(out)
+        assert str(answers["charttime"].dt.tz) == zone
+        assert (answers["charttime"].dt.tz_convert("UTC").dt.tz_localize(None) == without["charttime"]).all()
+
+
+def test_the_table_is_not_overwritten_by_its_answers(model: Path, tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    before = table.read_bytes()
+    with pytest.raises(TidesError, match="is the table itself"):
+        tides("predict", model, table, "--out", tmp_path / "." / "visits.csv")
+    assert table.read_bytes() == before
 
 
 def test_arguments_from_a_file(tmp_path: Path) -> None:

@@ -26,18 +26,21 @@ def predict(
 ) -> None:
     """Answer for every series of a table: classes, numbers or forecasts."""
     from tides.cli.own_table import check_table, estimator_of
+    from tides.data.clock import zone_of
     from tides.errors import ConfigError
 
     check_table(table)
     if out.suffix not in (".parquet", ".csv", ".feather"):
         raise ConfigError(f"--out: found {out.name!r}, wanted a name that ends in .parquet, .csv or .feather")
+    if out.exists() and out.samefile(table):
+        raise ConfigError(f"--out: {out} is the table itself; wanted another file for the answers")
     estimator = estimator_of(model)
     if ignore_new:
         estimator.channels = list(estimator.schema_.channels)
     data = estimator.to_dataset(table)
     kind = type(estimator).__name__
     if kind == "TIDESForecaster":
-        columns = _forecasts(estimator, data, at, coverage)
+        columns = _forecasts(estimator, data, at, coverage, zone_of(table, estimator.time))
     elif at is not None:
         raise ConfigError(f"--at: the model in {model} is a {kind} and answers once for each series")
     elif kind == "TIDESClassifier":
@@ -67,8 +70,10 @@ def _numbers(estimator: Any, data: Any) -> dict[str, Any]:
     return {estimator.id: data.ids, "predicted": estimator.predict(data)}
 
 
-def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float) -> dict[str, Any]:
+def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone: str | None) -> dict[str, Any]:
     """One row for each series, asked time and channel."""
+    import sys
+
     import numpy as np
 
     from tides.estimators.questions import query_times
@@ -77,7 +82,10 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float) -> di
     if method == "conformal" and not estimator.calibrated_.supports(coverage):
         method = "gaussian"
         kept = estimator.calibrated_.series
-        print(f"note: {kept} calibration series are too few for conformal intervals of {coverage:.0%}; gaussian ones")
+        print(
+            f"note: {kept} calibration series are too few for conformal intervals of {coverage:.0%}; gaussian ones",
+            file=sys.stderr,
+        )
     asked = query_times(f"+{estimator.horizon_!r}" if at is None else at, data, estimator.schema_)
     mean = estimator.predict(data, asked)
     low, high = estimator.predict_interval(data, asked, coverage, method=method)
@@ -85,7 +93,7 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float) -> di
     times = np.repeat(np.concatenate(asked), c)
     return {
         estimator.id: [one for one in data.ids for _ in range(q * c)],
-        estimator.time: _dates(times, estimator.schema_),
+        estimator.time: _dates(times, estimator.schema_, zone),
         "channel": list(estimator.schema_.channels) * (n * q),
         "mean": mean.ravel(),
         "low": low.ravel(),
@@ -93,16 +101,18 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float) -> di
     }
 
 
-def _dates(times: Any, schema: Any) -> Any:
-    """Times as the table had them: dates if it did."""
+def _dates(times: Any, schema: Any, zone: str | None) -> Any:
+    """Times as the table had them: dates if it did, in its time zone."""
     import numpy as np
+    import pyarrow as pa
 
     from tides.units import seconds_per
 
     if schema.origin is None:
         return times
     nanoseconds = np.round(times * seconds_per(schema.unit) * 1e9).astype("timedelta64[ns]")
-    return np.datetime64(schema.origin, "ns") + nanoseconds
+    dates = pa.array(np.datetime64(schema.origin, "ns") + nanoseconds)
+    return dates if zone is None else dates.cast(pa.timestamp("ns", zone))
 
 
 def _write(columns: dict[str, Any], out: Path) -> None:

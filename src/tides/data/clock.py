@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tides.data.columns import is_text, numbers, plain
+from tides.data.sources import open_table
 from tides.errors import DataError
 from tides.units import seconds_per
 
@@ -20,7 +21,7 @@ class ClockReader:
     where: str
     kind: str = ""  # "number", "date" or "duration"; known after the first chunk
     resolution: str = ""
-    _zoned: bool | None = None
+    zoned: bool | None = None
 
     def read(self, array: Any, row: int) -> NDArray[Any]:
         """Raw times of a chunk: int64 ticks or float64; nothing missing, nothing infinite."""
@@ -59,9 +60,9 @@ class ClockReader:
             )
 
     def _settle_zone(self, zoned: bool, row: int) -> None:
-        if self._zoned is None:
-            self._zoned = zoned
-        elif self._zoned != zoned:
+        if self.zoned is None:
+            self.zoned = zoned
+        elif self.zoned != zoned:
             raise DataError(f"{self.where}: times with and without a time zone meet at row {row}")
 
     def _parse(self, column: Any, row: int) -> Any:
@@ -75,7 +76,7 @@ class ClockReader:
         if self.kind == "number":
             wanted = [pa.float64()]
         elif self.kind:
-            wanted = [pa.timestamp(self.resolution, "UTC" if self._zoned else None)]
+            wanted = [pa.timestamp(self.resolution, "UTC" if self.zoned else None)]
         for kind in wanted:
             try:
                 return column.cast(kind)
@@ -123,6 +124,16 @@ def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: s
     tick = instant.astype(f"datetime64[{reader.resolution}]")
     lag = float((instant - tick) / np.timedelta64(1, "ns")) * 1e-9 / seconds_per(unit)
     return Clock(unit, reader.resolution, int(tick.astype(np.int64)), lag, origin)
+
+
+def zone_of(table: Any, time: str) -> str | None:
+    """The time zone of a table's dates ("UTC" for text with an offset); None for dates without one and for numbers."""
+    opened = open_table(table)
+    column = plain(next(opened.chunks((time,), ()))[time])
+    reader = ClockReader(f"{opened.name}: column {time!r}")
+    reader.read(column, 0)
+    zone: str | None = getattr(column.type, "tz", None)
+    return zone or ("UTC" if reader.zoned else None)
 
 
 def encode_dates(dates: ArrayLike, unit: str, origin: str) -> NDArray[np.float64]:
