@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_a_deliberate_error_is_one_line_and_exit_code_one(
         main.main()
     assert end.value.code == 1
     assert capsys.readouterr().err == ("tides: series 'a', column 'time', row 3: found -1, wanted a later time\n")
+
+
+def test_a_refused_file_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(main, "app", lambda *args, **kwargs: (tmp_path / "nowhere" / "out.csv").touch())
+    monkeypatch.setattr(sys, "argv", ["tides", "predict"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err == f"tides: {tmp_path / 'nowhere' / 'out.csv'}: No such file or directory\n"
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """`tides`: the entry point. A verb is one line in `VERBS` and one file beside this one.
 
-Errors: a `TidesError` becomes one line on stderr and exit code 1; `--debug`, anywhere on the line, shows the
-traceback instead. Anything else is a defect of ours and always shows its traceback.
+Errors: a `TidesError`, and a file or folder that the system refuses, becomes one line on stderr and exit code 1;
+`--debug`, anywhere on the line, shows the traceback instead. Anything else is a defect of ours and always shows its
+traceback.
 """
 
 import os
@@ -41,6 +42,11 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         print(f"tides: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        if "--debug" in sys.argv or error.filename is None:
+            raise
+        print(f"tides: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
