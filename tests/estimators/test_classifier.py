@@ -103,6 +103,18 @@ def test_tables_with_dates_static_columns_and_holes(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.predict_proba(new), model.predict_proba(new))
 
 
+def test_labels_by_id_find_their_series() -> None:
+    """Ids as text sort p0, p1, p10, …: labels in another order must not be taken by position."""
+    table = pd.DataFrame(
+        [(f"p{one.id}", t, a, b) for one in levels(24) for t, (a, b) in zip(one.times, one.values, strict=True)],
+        columns=["p", "t", "a", "b"],
+    )
+    by_id = pd.Series({f"p{i}": i % 2 for i in range(24)})
+    model = TIDESClassifier(id="p", time="t", **FAST).fit(table, by_id)
+    assert model.score(table, by_id) == model.score(table, by_id.sort_index().to_numpy()) > 0.9
+    assert model.score(table, by_id.sort_index().reset_index(drop=True)) > 0.9  # another index: in the order of ids
+
+
 def test_long_tables() -> None:
     kept = ["patient", "charttime", "died"]
     long = wide_table().melt(kept, ["hr", "spo2"], "item", "value").dropna()

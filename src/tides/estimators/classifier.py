@@ -115,7 +115,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             )
         if y is not None:
             self._check_count(data, y)
-            truth = column_or_1d(y, warn=True)
+            truth = column_or_1d(truth, warn=True)
             assert_all_finite(truth, input_name="y")
             check_classification_targets(truth)
             self.classes_, codes = np.unique(truth, return_inverse=True)
@@ -157,7 +157,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         if truth is None:
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
         if y is not None:
-            return np.asarray(column_or_1d(y))
+            return np.asarray(column_or_1d(truth))
         names = data.class_names
         return np.asarray(truth) if names is None else _natural(list(names))[truth]
 

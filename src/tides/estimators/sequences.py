@@ -27,7 +27,7 @@ class SequenceEstimator(TIDESEstimator):
         own = y is None and self.label is not None and is_table(X)
         data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted)
         if y is not None:
-            return data, y
+            return data, _by_id(y, data.ids) if is_table(X) and self.id is not None else y
         if isinstance(X, IrregularDataset) or own or _are_series(X):
             return data, data.labels
         return data, None
@@ -83,6 +83,14 @@ def _fill(data: IrregularDataset, shift: Tensor) -> IrregularDataset:
         return series.replace(static=np.where(np.isnan(series.static), mean, series.static))
 
     return IrregularDataset([fill(series) for series in data], schema=data.schema)
+
+
+def _by_id(y: Any, ids: list[Any]) -> Any:
+    """`y` in the order of the series where its index is their ids, as a frame grouped by id has it."""
+    index = getattr(y, "index", None)
+    if not hasattr(y, "loc") or index is None or len(y) != len(ids) or set(index) != set(ids):
+        return y
+    return y.loc[ids]
 
 
 def _are_series(X: Any) -> bool:
