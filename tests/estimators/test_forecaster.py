@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,10 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(date, number, rtol=1e-6)
     assert date.shape == (30, 1, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in ("2031-05-01T14:00+02:00", pd.Timestamp("2031-05-01T12:00Z"), np.datetime64("2031-05-01T12:00")):
+            np.testing.assert_array_equal(model.predict(table(), at=same), date)
     loaded = TIDESForecaster.load(model.save(tmp_path))
     np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
 
@@ -142,6 +147,8 @@ def test_hopeless_questions_are_refused(fitted: TIDESForecaster) -> None:
         ([], "no time is asked"),
         ([[1.0], [2.0]], "2 rows of times for 3 series"),
         (float("nan"), "finite"),
+        (True, "wanted an offset"),
+        (np.timedelta64(6, "h"), "wanted an offset"),
     ):
         with pytest.raises(DataError, match=message):
             fitted.predict(fresh, at=at)

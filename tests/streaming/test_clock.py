@@ -44,7 +44,7 @@ def test_columns_of_tables_are_read_as_in_training() -> None:
     np.testing.assert_array_equal(clock.encode_all(pd.Series([1, 2])), [1.0, 2.0])
 
 
-@pytest.mark.parametrize("t", ["noon", np.datetime64("NaT"), None, True, [1], object()])
+@pytest.mark.parametrize("t", ["noon", np.datetime64("NaT"), np.timedelta64(6, "h"), None, True, [1], object()])
 def test_what_is_no_time(t: Any) -> None:
     with pytest.raises(DataError, match="t: found"):
         StreamClock("h").encode(t)

@@ -1,6 +1,7 @@
 """When a forecast is wanted: spans such as "24h", moments such as "+6h" after the last observation, dates, numbers."""
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,17 @@ def _moment(one: Any, last: float, schema: Schema) -> float:
             return float(word)
         except ValueError:
             return _date(word, schema)
-    if isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, bool):
+    # numpy counts a timedelta64 among its integers.
+    if isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, (bool, np.timedelta64)):
         return float(one)
     return _date(one, schema)
 
 
 def _date(one: Any, schema: Schema) -> float:
     try:
-        instant = np.datetime64(one, "ns")
+        if not isinstance(one, (str, date, np.datetime64)):
+            raise TypeError
+        instant = np.datetime64(_in_utc(one), "ns")
     except (TypeError, ValueError):
         raise DataError(
             f"at: found {one!r}; wanted an offset from the last observation such as '+6h', a date or a number"
@@ -74,3 +78,14 @@ def _date(one: Any, schema: Schema) -> float:
     if schema.origin is None or schema.unit is None:
         raise DataError(f"at: found the date {one!r}, but the model's times are numbers and not dates")
     return float(encode_dates(instant, schema.unit, schema.origin))
+
+
+def _in_utc(one: str | date | np.datetime64) -> Any:
+    """Dates with a zone as UTC without one; numpy knows no zones."""
+    moment: Any = one
+    if isinstance(one, str):
+        try:
+            moment = datetime.fromisoformat(one.strip())
+        except ValueError:
+            return one
+    return moment.astimezone(UTC).replace(tzinfo=None) if getattr(moment, "tzinfo", None) is not None else one

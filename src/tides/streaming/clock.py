@@ -28,7 +28,7 @@ class StreamClock:
         """One time; raises `DataError` for what is no time."""
         if isinstance(t, (float, int)) and not isinstance(t, bool):
             return float(t)
-        if isinstance(t, (np.floating, np.integer)):
+        if isinstance(t, (np.floating, np.integer)) and not isinstance(t, np.timedelta64):  # a numpy integer, too
             return float(t)
         if isinstance(t, (str, datetime, date, np.datetime64)):
             if self.unit is None:
