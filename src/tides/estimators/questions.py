@@ -60,8 +60,9 @@ def _moment(one: Any, last: float, schema: Schema) -> float:
             return float(word)
         except ValueError:
             return _date(word, schema)
-    # numpy counts a timedelta64 among its integers.
-    if isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, (bool, np.timedelta64)):
+    if isinstance(one, np.generic) and one.dtype.kind in "fiu":
+        return float(one.item())
+    if isinstance(one, (int, float)) and not isinstance(one, bool):
         return float(one)
     return _date(one, schema)
 

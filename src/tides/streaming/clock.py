@@ -28,8 +28,8 @@ class StreamClock:
         """One time; raises `DataError` for what is no time."""
         if isinstance(t, (float, int)) and not isinstance(t, bool):
             return float(t)
-        if isinstance(t, (np.floating, np.integer)) and not isinstance(t, np.timedelta64):  # a numpy integer, too
-            return float(t)
+        if isinstance(t, np.generic) and t.dtype.kind in "fiu":
+            return float(t.item())
         if isinstance(t, (str, datetime, date, np.datetime64)):
             if self.unit is None:
                 raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
