@@ -29,6 +29,7 @@ def refused(*words: str) -> str:
             ["--engine", "ray", "--device", "cuda:1"],
             "--device: found 'cuda:1', wanted cpu or cuda, because Ray chooses among the GPUs of a node",
         ),
+        (["--device", "gpu"], "device: found 'gpu', wanted cpu, cuda, cuda:1, ..."),
     ],
 )
 def test_options_that_do_not_go_together(words: list[str], reason: str) -> None:

@@ -167,6 +167,7 @@ def test_regression(tmp_path: Path) -> None:
         ([*CLASSIFY, "--set", "hiden_size=3"], "did you mean 'hidden_size'"),
         ([*COLUMNS, "--label", "died", "--set", "fast"], "wanted name=value"),
         ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
+        ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         ([*COLUMNS, "--label", "died"], "column 'sex', row 0: found 'm'; wanted a number"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from tides.errors import ConfigError
 from tides.experiments import config, fading_flash
-from tides.experiments.runner import run_cells
+from tides.experiments.runner import Context, run_cells
 from tides.records import read_records
 
 # The ten lines that the documentation shows.
@@ -86,6 +86,12 @@ def test_the_noisy_variant_differs_in_its_noise_alone() -> None:
 def test_wrong_settings_are_refused_before_anything_runs(setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         cells(setting)
+
+
+def test_another_device_is_refused_instead_of_ignored() -> None:
+    cell = next(cell for cell in cells() if cell.config["model"] == "s5")
+    with pytest.raises(ConfigError, match="fading-flash is computed on the CPU"):
+        fading_flash.run(cell, Context("cuda"))
 
 
 def test_your_own_model_enters_under_the_same_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def _engine(name: str, device: str, workers: int | None, streams: int, wishes: d
     """The engine that was asked for; `wishes` are the options of Ray that were given."""
     from tides.errors import ConfigError
     from tides.experiments.engines import Processes, Streams, available_cpus
+    from tides.training.world import check_device
 
     if streams > 1 and (name != "local" or device == "cpu" or workers is not None):
         raise ConfigError("--streams: wanted --device cuda with --engine local, and not --workers")
@@ -129,6 +130,7 @@ def _engine(name: str, device: str, workers: int | None, streams: int, wishes: d
         if wishes:
             options = ", ".join(f"--{option.replace('_', '-')}" for option in wishes)
             raise ConfigError(f"{options}: found --engine local, wanted --engine ray")
+        check_device(device)
         if streams > 1:
             return Streams(streams)
         return Processes(workers or (available_cpus() if device == "cpu" else 1))

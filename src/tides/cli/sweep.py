@@ -45,6 +45,7 @@ def sweep(
     from tides.errors import ConfigError, TidesError
     from tides.experiments import sweep as sweeps
     from tides.experiments.sweep_space import PAPER_SPACES
+    from tides.training.world import check_device
 
     if protocol not in ("search", "published"):
         raise ConfigError(f"--protocol: found {protocol!r}, wanted search or published")
@@ -58,6 +59,7 @@ def sweep(
     count = sweeps.PUBLISHED_TRIALS if published else trials
     if count is None:
         raise ConfigError("--trials: say how many configurations to try")
+    check_device(device)
     folder = out or Path("runs") / "sweep"
     folder.mkdir(parents=True, exist_ok=True)
     options = sweeps.Options(

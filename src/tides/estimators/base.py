@@ -31,7 +31,7 @@ from tides.training.engine import fit
 from tides.training.evaluation import load_batch
 from tides.training.state import Row
 from tides.training.tasks import Task
-from tides.training.world import local_device
+from tides.training.world import check_device, local_device
 
 Array = NDArray[Any]
 
@@ -164,11 +164,13 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         """Split, build, calibrate and train on series that carry their labels."""
         generator = check_random_state(self.random_state)
         seed = int(generator.randint(2**31 - 1)) if not isinstance(self.random_state, int) else self.random_state
+        device = local_device(self.device)
+        check_device(device)
         parts = self._parts(data, seed)
         config = network_config(self, data, self._input_size(data))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._network(config, data).to(local_device(self.device))
+            network = self._network(config, data).to(device)
         self.task_ = self._task(parts[0])
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
         folder = None if self.folder is None else Path(self.folder)

@@ -101,6 +101,8 @@ def run(cell: Cell, context: Context) -> Record:
 
 def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
     """Train and evaluate the seeds of one model side by side."""
+    if context.device != "cpu":
+        raise ConfigError(f"--device {context.device}: {NAME} is computed on the CPU; say --device cpu")
     start = time.perf_counter()
     shared, seeds = cells[0].config, [cell.config["seed"] for cell in cells]
     data, training = build(DataConfig, shared["data"]), build(TrainConfig, shared["train"])

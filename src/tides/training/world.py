@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tides.errors import BackendUnavailable, ConfigError
+
 T = TypeVar("T")
 
 
@@ -97,6 +99,16 @@ def is_shared() -> bool:
 def is_first_process() -> bool:
     """Whether this process should write what all of them have: true unless torchrun started it as a later one."""
     return not is_shared() or _number("RANK") == 0
+
+
+def check_device(device: str) -> None:
+    """Refuse what torch does not know or this machine does not have, before any work is done."""
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        raise ConfigError(f"device: found {device!r}, wanted cpu, cuda, cuda:1, ...") from None
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise BackendUnavailable(f"device: found {device!r}, but torch sees {torch.cuda.device_count()} CUDA devices")
 
 
 def local_device(device: str) -> str:
