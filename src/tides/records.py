@@ -66,9 +66,13 @@ def timestamp() -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON; a reader sees the old file or the new one, never a part. NaN and ±inf become null."""
-    text = json.dumps(_finite(value), indent=1, allow_nan=False) + "\n"
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(f"{json_text(value, indent=1)}\n".encode())
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """`value` as JSON, which has no NaN and no infinity: they become null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -177,6 +177,32 @@ def test_mistakes_on_the_command_line(words: list[str], message: str, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
+def test_an_undefined_metric_is_null(model: Path, tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    frame = pd.read_csv(table)
+    frame[frame["died"] == 1].to_csv(table, index=False)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    found = json.loads(tides("evaluate", model, table, "--json"), parse_constant=refuse)
+    assert found["metrics"]["auroc"] == [None, None, None]
+
+
+def test_unknown_channels_of_long_tables_are_named(tmp_path: Path) -> None:
+    wide = pd.read_csv(ward(tmp_path))
+    rows = wide.melt(["patient", "charttime", "age", "sex", "died"], ["hr", "spo2"], "item", "value").dropna()
+    rows.to_csv(tmp_path / "long.csv", index=False)
+    words = [*COLUMNS, "--label", "died", "--static", "age,sex", "--channel", "item", "--value", "value", *QUICK]
+    tides("train", tmp_path / "long.csv", *words, "--set", "epochs=1", "--out", tmp_path / "model")
+    rows.replace("hr", "pulse").to_csv(tmp_path / "long.csv", index=False)
+    ask = ["predict", tmp_path / "model", tmp_path / "long.csv", "--out", tmp_path / "answers.csv"]
+    with pytest.raises(TidesError, match="channel 'pulse' is not among the schema's: 'hr', 'spo2'"):
+        tides(*ask)
+    with pytest.raises(TidesError, match="reads long tables; leave out the rows of unknown channels"):
+        tides(*ask, "--ignore-new")
+
+
 def test_mistakes_in_tables(model: Path, tmp_path: Path) -> None:
     table = ward(tmp_path, 8)
     frame = pd.read_csv(table)

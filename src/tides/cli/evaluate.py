@@ -1,6 +1,5 @@
 """`tides evaluate`: a trained model on a table whose answers are known."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +20,10 @@ def evaluate(
 ) -> None:
     """Score a model on a table with known answers."""
     from tides.cli.own_table import check_table, estimator_of, metric_lines, write_page
-    from tides.records import environment, timestamp, write_json
+    from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
-    estimator = estimator_of(model)
-    if ignore_new:
-        estimator.channels = list(estimator.schema_.channels)
+    estimator = estimator_of(model, ignore_new=ignore_new)
 
     from tides.estimators.scorecard import scorecard
 
@@ -45,7 +42,7 @@ def evaluate(
         page = write_page(record, out)
     if as_json:
         print(
-            json.dumps(
+            json_text(
                 {"model": str(model), "table": table.name, "series": result["series"]} | {"metrics": result["metrics"]}
             )
         )

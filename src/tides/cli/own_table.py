@@ -11,11 +11,16 @@ def listed(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def estimator_of(folder: Path) -> Any:
-    """The estimator in a model folder."""
+def estimator_of(folder: Path, *, ignore_new: bool) -> Any:
+    """The estimator in a model folder; with `ignore_new` it leaves out columns that it does not know."""
     from tides.estimators.folder import load_estimator
 
-    return load_estimator(folder)
+    estimator: Any = load_estimator(folder)
+    if ignore_new:
+        if estimator.channel is not None:
+            raise ConfigError(f"--ignore-new: {folder} reads long tables; leave out the rows of unknown channels")
+        estimator.channels = list(estimator.schema_.channels)
+    return estimator
 
 
 def check_table(table: Path) -> None:

@@ -34,9 +34,7 @@ def predict(
         raise ConfigError(f"--out: found {out.name!r}, wanted a name that ends in .parquet, .csv or .feather")
     if out.exists() and out.samefile(table):
         raise ConfigError(f"--out: {out} is the table itself; wanted another file for the answers")
-    estimator = estimator_of(model)
-    if ignore_new:
-        estimator.channels = list(estimator.schema_.channels)
+    estimator = estimator_of(model, ignore_new=ignore_new)
     data = estimator.to_dataset(table)
     kind = type(estimator).__name__
     if kind == "TIDESForecaster":

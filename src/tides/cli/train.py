@@ -43,7 +43,7 @@ def train(
     """Train on your own table; classes, numbers or forecasts."""
     from tides.cli.own_table import check_table, listed, metric_lines, write_page
     from tides.errors import ConfigError
-    from tides.records import environment, timestamp, write_json
+    from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
     if task not in ("auto", "classify", "regress", "forecast"):
@@ -100,7 +100,7 @@ def train(
     page = write_page(record, out / "report")
     if as_json:
         shown = {key: entry for key, entry in record.items() if key not in ("history", "result")}
-        print(json.dumps(shown | {"metrics": (record["result"] or {}).get("metrics"), "model": str(out)}))
+        print(json_text(shown | {"metrics": (record["result"] or {}).get("metrics"), "model": str(out)}))
         return
     _print(record, task, estimator, out)
     if record["result"] is not None:

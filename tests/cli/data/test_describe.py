@@ -31,6 +31,13 @@ def test_wide_table(wide: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert words in shown
 
 
+def test_static_columns_with_commas_or_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("i,t,x,age,sex\na,0,1,40,f\na,1,2,40,f\nb,0,3,50,m\n")
+    for words in (["--static", "age,sex"], ["--static", "age", "--static", "sex"]):
+        assert run(str(tmp_path / "t.csv"), "--id", "i", "--time", "t", *words, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["static"] == ["age", "sex=f", "sex=m"]
+
+
 def test_long_table_as_json_with_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "long.csv"

@@ -1,6 +1,5 @@
 """`tides data describe`: what is in a table, before anything is trained on it."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ def describe(
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups that splits keep together.")] = None,
-    static: Annotated[list[str] | None, typer.Option(help="Static column; repeat for several.")] = None,
+    static: Annotated[list[str] | None, typer.Option(help="Static columns, comma separated, or one at a time.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time; dates are expressed in it.")] = None,
     duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
     spill: Annotated[Path | None, typer.Option(help="Folder for tables larger than memory.")] = None,
@@ -31,15 +30,17 @@ def describe(
     """Series, lengths, gaps, missing entries and label balance of your own table."""
     from rich.console import Console
 
+    from tides.cli.own_table import listed
     from tides.data.summary import describe as summarise
     from tides.data.summary_plot import plot_summary
     from tides.data.tables import from_long, from_wide
     from tides.errors import ConfigError
+    from tides.records import json_text
 
     if (channel is None) != (value is None):
         raise ConfigError("--channel and --value belong together: a long table has both, a wide table neither")
-    roles: dict[str, Any] = {"id": id, "time": time, "label": label, "group": group, "static": static or []}
-    roles |= {"unit": unit, "duplicates": duplicates, "spill": spill}
+    roles: dict[str, Any] = {"id": id, "time": time, "label": label, "group": group}
+    roles |= {"static": listed(",".join(static or [])), "unit": unit, "duplicates": duplicates, "spill": spill}
     with Console(stderr=True).status(f"reading {table.name}"):
         if channel is not None and value is not None:
             data = from_long(table, channel=channel, value=value, **roles)
@@ -49,7 +50,7 @@ def describe(
         if plot is not None:
             plot_summary(data, summary, plot)
     if as_json:
-        print(json.dumps(summary.to_dict(), indent=2))
+        print(json_text(summary.to_dict(), indent=2))
     else:
         _print(summary)
         if plot is not None:
