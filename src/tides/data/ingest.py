@@ -222,9 +222,8 @@ def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], 
     place = {name: i for i, name in enumerate(schema.channels)}
     unknown = sorted(set(names) - set(place))
     if unknown:
-        raise DataError(
-            f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's {list(schema.channels)}"
-        )
+        shown = ", ".join(map(repr, schema.channels[:12])) + (", …" if len(schema.channels) > 12 else "")
+        raise DataError(f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's: {shown}")
     return schema.channels, np.array([place[name] for name in names], np.int64)
 
 
