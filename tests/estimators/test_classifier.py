@@ -115,6 +115,21 @@ def test_labels_by_id_find_their_series() -> None:
     assert model.score(table, by_id.sort_index().reset_index(drop=True)) > 0.9  # another index: in the order of ids
 
 
+@pytest.mark.parametrize(
+    "classes", [[9, 10], ["9", "10"], [0.5, 1.5], [1.0, 2.0], [True, False], ["True", "False"], ["a", "b"]]
+)
+def test_classes_come_back_as_they_stood_in_the_table(classes: list[Any], tmp_path: Path) -> None:
+    rows = [(i, t, i % 2 + t / 10, classes[i % 2]) for i in range(8) for t in range(3)]
+    table = pd.DataFrame(rows, columns=["i", "t", "x", "y"])
+    model = TIDESClassifier(id="i", time="t", label="y", **{**FAST, "epochs": 1}).fit(table)
+    assert set(model.classes_.tolist()) == set(classes)
+    for one in (model, TIDESClassifier.load(model.save(tmp_path))):
+        assert {type(answer) for answer in one.predict(table).tolist()} <= {
+            type(name) for name in model.classes_.tolist()
+        }
+        assert one.score(table) == np.mean(one.predict(table) == table.groupby("i")["y"].first().to_numpy())
+
+
 def test_long_tables() -> None:
     kept = ["patient", "charttime", "died"]
     long = wide_table().melt(kept, ["hr", "spo2"], "item", "value").dropna()

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tides.data.arrays import Layout
-from tides.data.attributes import LabelKind
+from tides.data.attributes import LabelKind, class_name
 from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Duplicates
 from tides.errors import ConfigError, DataError
+from tides.estimators.inputs import has_text, is_table
 from tides.estimators.recipe import RECIPE
 from tides.estimators.scikit import (
     ClassifierMixin,
@@ -122,7 +123,8 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         else:
             names = data.class_names
             found, codes = np.unique(truth, return_inverse=True)
-            self.classes_ = _natural([names[int(i)] for i in found]) if names is not None else found
+            text = is_table(X) and self.label is not None and has_text(X, self.label)
+            self.classes_ = _natural([names[int(i)] for i in found], text=text) if names is not None else found
         if len(self.classes_) < 2:
             what = "y" if self.label is None else f"label {self.label!r}"
             raise DataError(
@@ -158,8 +160,11 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
         if y is not None:
             return np.asarray(column_or_1d(truth))
-        names = data.class_names
-        return np.asarray(truth) if names is None else _natural(list(names))[truth]
+        if data.class_names is None:
+            return np.asarray(truth)
+        known = {class_name(one): one for one in self.classes_.tolist()}
+        stated = [known.get(name, name) for name in (data.class_names[int(i)] for i in truth)]
+        return np.array(stated, None if set(stated) <= set(known.values()) else object)
 
     def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
         head = SequenceClassifier(config, len(self.classes_), static_size=static_size(data))
@@ -185,14 +190,17 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         self.task_ = Classification()
 
 
-def _natural(names: Sequence[str]) -> NDArray[Any]:
-    """Classes of a table as they stood there: whole numbers and truth values again, everything else as text."""
-    try:
-        numbers = [int(name) for name in names]
-        if [str(number) for number in numbers] == list(names):
+def _natural(names: Sequence[str], *, text: bool = False) -> NDArray[Any]:
+    """Classes as they stood in the data: numbers and truth values again, unless they were `text` there."""
+    if text:
+        return np.array(list(names))
+    for kind in (int, float):
+        try:
+            numbers = [kind(name) for name in names]
+        except ValueError:
+            continue
+        if [class_name(number) for number in numbers] == list(names):
             return np.array(numbers)
-    except ValueError:
-        pass
     if set(names) <= {"True", "False"}:
         return np.array([name == "True" for name in names])
     return np.array(list(names))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tides.data.arrays import Layout, from_arrays
 from tides.data.attributes import LabelKind
 from tides.data.clock import encode_dates
+from tides.data.columns import is_text, plain
 from tides.data.dataset import IrregularDataset
 from tides.data.schema import Schema
 from tides.data.series import IrregularSeries
@@ -52,6 +53,12 @@ def is_table(X: Any) -> bool:
         return True
     library = type(X).__module__.partition(".")[0]
     return library in ("pandas", "polars", "pyarrow") and hasattr(X, "columns")
+
+
+def has_text(X: Any, column: str) -> bool:
+    """Whether a table says that a column is text; a CSV file says nothing about its columns."""
+    table = open_table(X)
+    return not table.text and is_text(plain(next(table.chunks((column,), ()))[column]).type)
 
 
 def is_matrix(X: Any) -> bool:
