@@ -55,14 +55,15 @@ def stream(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_file_of_events(stream: Any, model: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    stream([*lines(5), "{", "[]"], "--batch", "2")
+    stream([*lines(5), "{", "[]", '{"t": 1e400, "x": [1, 2]}'], "--batch", "2")
     out, said = capfdbinary.readouterr()
     assert_answers([json.loads(line) for line in out.splitlines()], direct(model, lines(5)))
     assert said.decode().splitlines() == [
         "tides stream: line 6 skipped: not JSON: Expecting property name enclosed in double quotes: "
         "line 1 column 2 (char 1)",
         'tides stream: line 7 skipped: found list, wanted an object such as {"t": 0.5, "x": [1.0, null]}',
-        "tides stream: 7 lines, 4 streams: 5 taken, 2 malformed",
+        "tides stream: line 8 skipped: t: found inf, wanted a finite time",
+        "tides stream: 8 lines, 4 streams: 5 taken, 3 malformed",
     ]
 
 

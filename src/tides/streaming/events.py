@@ -75,13 +75,16 @@ def make_event(content: dict[str, Any], number: int, session: StreamSession) -> 
         raise DataError(f"key: found {key!r}, wanted text or a whole number")
     if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
         raise DataError(f"seq: found {seq!r}, wanted a whole number ≥ 1")
+    time = session.clock.encode(content["t"])
+    if not np.isfinite(time):  # JSON has no infinity, but 1e400 is one to Python
+        raise DataError(f"t: found {content['t']}, wanted a finite time")
     row = session.profile.row(content["x"], session.channels)
     if content.get("at") is not None:
         session.check_offsets(content["at"])
     return Event(
         number=number if seq is None else seq,
         t=content["t"],
-        time=session.clock.encode(content["t"]),
+        time=time,
         x=row,
         key=key,
         static=content.get("static"),
