@@ -130,6 +130,13 @@ def test_classes_come_back_as_they_stood_in_the_table(classes: list[Any], tmp_pa
         assert one.score(table) == np.mean(one.predict(table) == table.groupby("i")["y"].first().to_numpy())
 
 
+def test_an_answer_that_is_not_finite_names_the_series(fitted: TIDESClassifier) -> None:
+    fresh = list(levels(4, seed=3))
+    fresh[2] = fresh[2].replace(values=fresh[2].values * 1e300)
+    with pytest.raises(DataError, match=r"series 2: the answer is not finite; .* found values up to \d.*e\+300"):
+        fitted.predict(fresh)
+
+
 def test_long_tables() -> None:
     kept = ["patient", "charttime", "died"]
     long = wide_table().melt(kept, ["hr", "spo2"], "item", "value").dropna()

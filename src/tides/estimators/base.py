@@ -217,4 +217,13 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             network = deepcopy(network).double()
         network.eval()
         for begin in range(0, len(data), batch_size):
-            yield self.task_.predict(network, load_batch(network, data[begin : begin + batch_size]))
+            part = data[begin : begin + batch_size]
+            output = self.task_.predict(network, load_batch(network, part))
+            finite = torch.isfinite(output).flatten(1).all(1)
+            if not finite.all():
+                one = part[int(finite.int().argmin())]
+                raise DataError(
+                    f"series {one.id!r}: the answer is not finite; wanted values and times as in training, "
+                    f"found values up to {np.abs(one.values[one.observed]).max(initial=0):.3g}"
+                )
+            yield output

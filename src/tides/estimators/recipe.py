@@ -5,8 +5,8 @@
 2. Time is divided by the median training gap.
 3. Every channel has a mask channel beside it, whether or not training data has missing values.
 4. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
-   training stops after `patience` epochs without a better one. With fewer than 20 series all of them train, and the
-   last epoch counts.
+   training stops after `patience` epochs without a better one. With fewer than 20 series, or a class of a single one,
+   all of them train, and the last epoch counts.
 5. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
 6. Classes count as often as they occur unless `class_weight="balanced"`.
 """
