@@ -106,6 +106,10 @@ def test_refusals() -> None:
         split(make(10, classes=None), stratify=True)
     with pytest.raises(DataError, match="would be empty"):
         split(make(10, ["same"] * 10))
+    with pytest.raises(
+        DataError, match="part 1 would be empty: 10 series or groups for 2 parts, 10 classes in proport"
+    ):
+        split(make(10, classes=10), (0.8, 0.2))
     with pytest.raises(DataError, match="3 groups for 10"):
         split(make(10), groups=[1, 2, 3])
     with pytest.raises(DataError, match="increasing"):

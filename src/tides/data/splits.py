@@ -112,7 +112,10 @@ def _deal(
         need[best] -= counts[one]
     missing = sorted(set(range(len(shares))) - set(part_of_unit.tolist()))
     if missing:
-        raise DataError(f"part {missing[0]} would be empty: {len(counts)} series or groups for {len(shares)} parts")
+        classes = f", {counts.shape[1]} classes in proportion" if counts.shape[1] > 1 else ""
+        raise DataError(
+            f"part {missing[0]} would be empty: {len(counts)} series or groups for {len(shares)} parts{classes}"
+        )
     return part_of_unit[unit]
 
 
