@@ -215,7 +215,10 @@ def test_dates_beside_arrays_count_in_the_unit_of_the_training_data() -> None:
     model = TIDESClassifier(**FAST).fit(data)
     X, hours = np.ones((1, 2, 5)), np.array([0.0, 1.0, 3.0, 4.0, 9.0])
     dates = np.datetime64("2031-05-01T00:00:00") + (hours * 3600).astype("timedelta64[s]")
-    np.testing.assert_allclose(model.predict_proba(X, times=dates), model.predict_proba(X, times=hours), rtol=1e-6)
+    wanted = model.predict_proba(X, times=hours)
+    zoned = pd.DatetimeIndex(dates, tz="UTC").tz_convert("Europe/Berlin")
+    for same in (dates, zoned, pd.Series(zoned), [zoned]):
+        np.testing.assert_allclose(model.predict_proba(X, times=same), wanted, rtol=1e-6)
 
 
 def test_clone_pipeline_and_grid_search() -> None:

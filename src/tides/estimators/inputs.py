@@ -126,13 +126,19 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
 def _numbers(times: Any, unit: str | None, origin: str | None) -> tuple[Any, str | None, str | None]:
     """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are."""
     one = np.ndim(times[0]) == 0
-    rows: list[NDArray[Any]] = [np.asarray(times)] if one else [np.asarray(row) for row in times]
+    rows: list[NDArray[Any]] = [_plain_dates(times)] if one else [_plain_dates(row) for row in times]
     if not any(row.dtype.kind == "M" for row in rows):
         return times, unit, origin
     unit = unit or "s"
     origin = origin or str(min(row.min() for row in rows if len(row)))
     encoded = [encode_dates(row, unit, origin) for row in rows]
     return (encoded[0] if one else encoded), unit, origin
+
+
+def _plain_dates(row: Any) -> NDArray[Any]:
+    """Times as numpy has them; pandas' dates with a zone as UTC, which numpy would keep as objects."""
+    dates = getattr(row, "dt", row)
+    return np.asarray(row if getattr(dates, "tz", None) is None else dates.tz_convert(None))
 
 
 def _from_table(
