@@ -62,6 +62,14 @@ def test_another_run_is_refused_by_name(tmp_path: Path) -> None:
         CheckpointFolder(tmp_path, {"config": {"lr": 0.2, "epochs": 3}}, RunState).load()
 
 
+def test_what_an_older_run_did_not_record_is_not_compared(tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path, {"config": {"lr": 0.1}}, RunState).save(*some(1))
+    assert CheckpointFolder(tmp_path, {"config": {"lr": 0.1}, "contents": "a"}, RunState).load() is not None
+    CheckpointFolder(tmp_path, {"config": {"lr": 0.1}, "contents": "a"}, RunState).save(*some(1))
+    with pytest.raises(ConfigError, match="holds the run of other series"):
+        CheckpointFolder(tmp_path, {"config": {"lr": 0.1}, "contents": "b"}, RunState).load()
+
+
 def test_leftovers_are_removed_and_damage_is_named(tmp_path: Path) -> None:
     identity = {"config": {}}
     CheckpointFolder(tmp_path, identity, RunState).save(*some(1))

@@ -172,6 +172,14 @@ def test_an_interrupted_population_continues_bit_by_bit(tmp_path: Path) -> None:
     assert [r.history for r in results] == [r.history for r in repeated]
     with pytest.raises(ConfigError, match="lr"):
         together(make, task, config.replace(lr=0.5), folder=tmp_path / "parts")
+    with pytest.raises(ConfigError, match="holds the run of other series, or of models with other settings"):
+        together(lambda seed: forecaster(seed, dropout=0.3), task, config, folder=tmp_path / "parts")
+    shifted = [
+        tuple(IrregularDataset([x.replace(values=x.values + 1) for x in part], schema=part.schema) for part in pair)
+        for pair in folds(task)
+    ]
+    with pytest.raises(ConfigError, match="holds the run of other series"):
+        fit_population([make(seed) for seed in range(MEMBERS)], task, shifted, config, folder=tmp_path / "parts")  # type: ignore[arg-type]
     cached, _ = together(
         make, task, config, folder=tmp_path / "whole", progress=lambda fraction: pytest.fail("trained")
     )

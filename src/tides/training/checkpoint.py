@@ -20,7 +20,12 @@ from tides.records import write_json
 FORMAT = 1
 _POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
 # Parts of an identity that are digests: their values tell a reader nothing.
-_CONTENTS = {"model": "another model", "train": "other training series", "validation": "other validation series"}
+_CONTENTS = {
+    "model": "another model",
+    "train": "other training series",
+    "validation": "other validation series",
+    "contents": "other series, or of models with other settings",
+}
 
 
 class State(Protocol):
@@ -102,10 +107,13 @@ class CheckpointFolder(Generic[S]):
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first part in which two identities differ, with both values; in a part that is a mapping, its field."""
+    """The first part in which two identities differ, with both values; in a part that is a mapping, its field.
+
+    A part that the older one does not have was not recorded yet and is not compared.
+    """
     for part, now in wanted.items():
         was = found.get(part)
-        if was == now:
+        if was == now or part not in found:
             continue
         if isinstance(was, dict) and isinstance(now, dict):
             return next((name, was.get(name), now[name]) for name in now if was.get(name) != now[name])

@@ -6,6 +6,7 @@ CUDA device a whole step (gather, forward, backward, update) is one graph that i
 a handful of numbers per epoch.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,7 +128,7 @@ class _Run:
         self.clock = self.saved = time.perf_counter()
         self.spent = 0.0
         instance: Any = task
-        identity = {
+        identity: dict[str, Any] = {
             "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
             "task": [type(task).__name__, asdict(instance) if is_dataclass(type(task)) else {}],
             "seeds": seeds,
@@ -135,6 +136,8 @@ class _Run:
             "train": train.shapes,
             "validation": val.shapes,
         }
+        if folder is not None:
+            identity["contents"] = _contents(models, data)
         self.keeper = None if folder is None else CheckpointFolder(folder, identity, PopulationState)
         found = None if self.keeper is None else self.keeper.load()
         if found is not None:
@@ -235,6 +238,14 @@ def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[P
             sums += torch.stack(loss(data, rows.expand(len(models), -1)))
     found: list[float] = (sums[0] / sums[1]).tolist()
     return found
+
+
+def _contents(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]]) -> str:
+    """What shapes do not tell: settings of the networks, and series. Batches are told apart by those who made them."""
+    settings = [getattr(model, "config", None) for model in models]
+    found = [one if is_dataclass(one) else None for one in settings]
+    series = [[part.fingerprint() if isinstance(part, IrregularDataset) else None for part in pair] for pair in data]
+    return hashlib.sha256(repr((found, series)).encode()).hexdigest()[:16]
 
 
 def _check(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:
