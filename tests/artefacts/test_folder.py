@@ -124,6 +124,26 @@ def test_a_failed_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.
     assert torch.equal(answer(load(tmp_path)), answer(model))
 
 
+def test_a_folder_that_was_only_half_replaced_is_refused(tmp_path: Path) -> None:
+    first = backbone()
+    second = copy.deepcopy(first)
+    next(second.parameters()).data.add_(1)
+    save(first, tmp_path)
+    config = (tmp_path / "config.json").read_bytes()
+    save(second, tmp_path)
+    (tmp_path / "config.json").write_bytes(config)
+    with pytest.raises(DataError, match="saving over this folder was interrupted"):
+        load(tmp_path)
+
+
+def test_a_folder_from_before_digests_is_read(tmp_path: Path) -> None:
+    save(backbone(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["weights_sha256"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert isinstance(load(tmp_path), Backbone)
+
+
 def test_metadata_that_is_no_json_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         save(backbone(), tmp_path / "model", metadata={"bad": object()})

@@ -252,6 +252,21 @@ def test_an_interrupted_fit_continues(tmp_path: Path) -> None:
         TIDESClassifier(**{**FAST, "lr": 0.5}, folder=tmp_path / "run").fit(levels())
 
 
+def test_no_old_description_stands_beside_a_new_network(
+    fitted: TIDESClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted.save(tmp_path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tides.estimators.folder.write_json", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.save(tmp_path)
+    with pytest.raises(DataError, match=r"has no estimator\.json"):
+        TIDESClassifier.load(tmp_path)
+
+
 def test_a_folder_is_not_continued_for_other_data_or_another_network(tmp_path: Path) -> None:
     data = levels(24)
     quick = {**FAST, "epochs": 1, "folder": tmp_path / "run"}

@@ -1,5 +1,6 @@
 """Saving and loading model folders. Weights, running statistics, scales and time unit travel together."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as deserialise
 from safetensors.torch import save as serialise
 from torch import nn
 
@@ -43,21 +44,24 @@ def register_model(
 
 def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None) -> Path:
     """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
-    `read_metadata`. A folder that is replaced is never half new: each file is written aside and renamed.
+    `read_metadata`. Each file is written aside and renamed, and the first one holds the digest of the other: a folder
+    that was only half replaced is refused by `load`.
     """
+    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
+    weights = serialise(tensors)
     config = {
         "format": FORMAT,
         "tides_version": version("tides-ssm"),
         **describe(model),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "metadata": metadata or {},
     }
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
     # Written by us and not by the library, whose files are readable by their owner alone.
     with atomic_write(folder / _WEIGHTS) as file:
-        file.write(serialise(tensors))
+        file.write(weights)
     with atomic_write(folder / _CONFIG) as file:
         file.write(text.encode())
     return folder
@@ -65,11 +69,18 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module:
     """The model that `save` wrote, in evaluation mode."""
-    model = _build_model(Path(folder))
+    config = _read_config(Path(folder))
+    model = _build_model(Path(folder), config)
     try:
-        tensors = load_file(Path(folder) / _WEIGHTS, device=str(device))
+        weights = (Path(folder) / _WEIGHTS).read_bytes()
+        tensors = deserialise(weights)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{folder}: {_WEIGHTS} cannot be read: {error}") from error
+    if config.get("weights_sha256", digest := hashlib.sha256(weights).hexdigest()) != digest:
+        raise DataError(
+            f"{folder}: {_WEIGHTS} is not the file that {_CONFIG} was written with: saving over this folder was "
+            "interrupted, or one of them was replaced; save the model again"
+        )
     expected = model.state_dict()
     different = sorted(set(expected) ^ set(tensors)) or sorted(
         key for key, tensor in expected.items() if tensor.shape != tensors[key].shape
@@ -98,8 +109,7 @@ def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:
     raise ConfigError(f"model: {type(model).__name__} has no registered format; see artefacts.register_model")
 
 
-def _build_model(folder: Path) -> nn.Module:
-    config = _read_config(folder)
+def _build_model(folder: Path, config: dict[str, Any]) -> nn.Module:
     name, dtype = str(config.get("model")), _DTYPES.get(str(config.get("dtype")))
     if name in _ELSEWHERE:
         _build[name] = import_module(_ELSEWHERE[name]).restore

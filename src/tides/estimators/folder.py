@@ -35,6 +35,8 @@ def save_estimator(estimator: "TIDESEstimator", folder: Path) -> Path:
         content = json.loads(json.dumps(content))
     except TypeError as error:
         raise DataError(f"{FILE}: classes and parameters must be JSON to be saved: {error}") from None
+    # An old description beside a new network would be a wrong one.
+    (folder / FILE).unlink(missing_ok=True)
     save(estimator.model_, folder)
     write_json(folder / FILE, content)
     return folder
