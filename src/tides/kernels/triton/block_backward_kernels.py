@@ -9,51 +9,30 @@ large weights need (`left`, `d_square`, the code) is written out for `block_weig
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import column, decay_head, load_down, load_input, load_state, project_code
+from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
 from tides.kernels.triton.block_tail_kernels import store_matrix
-from tides.kernels.triton.mix_kernels import inverse_rms
+from tides.kernels.triton.product_kernels import inverse_rms, mix, mix_backward, product, split
 from tides.kernels.triton.tail_kernels import load_matrix
 
 
 @triton.jit
-def norm_slope(code, slope, gram, I: tl.constexpr, IB: tl.constexpr, HB: tl.constexpr, PRECISION: tl.constexpr):
-    """The code's gradient through the column norms: 2 Σ_h slope_h (G_h z̃)_i."""
-    h = tl.arange(0, HB)[:, None]
-    j = tl.arange(0, IB)
-    d_code = tl.zeros_like(code)
-    for i in range(I):
-        block = tl.load(gram + (i * HB + h) * IB + j[None, :])
-        along = tl.sum(tl.dot(slope, block, input_precision=PRECISION) * code, axis=1)
-        d_code += tl.where((j == i)[None, :], 2.0 * along[:, None], 0.0)
-    return d_code
-
-
-@triton.jit
 def readout_kernel(
-    x, affine, valid, packed, kernel, root, s, backward_s, out, N, W, start, rows, at_down, eps, factor,
+    x, affine, valid, packed, mirror, root, s, backward_s, out, N, W, start, rows, at_down, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr,
-    PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr,
+    NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Re(C s) of a range, made again for the tail's gradient."""
     model = tl.program_id(1).to(tl.int64)
     local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     live = (local < rows) & (start + local < N)
     row = model * N + start + local
-    packed += model * W
     _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    down = packed + at_down
-    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
+    y = read_out(
+        split(u), packed + model * W, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB,
+        COUNT, ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
+    )  # fmt: skip
     h = tl.arange(0, HB)
-    o = tl.arange(0, OB)
-    kernel += model * (R + 1) * HB * OB
-    y = tl.zeros((BM, HB), tl.float32)
-    for i in range(R + 1):
-        block = tl.load(kernel + (i * HB + h[None, :]) * OB + o[:, None])
-        y += column(code, i, IB)[:, None] * tl.dot(v, block, input_precision=PRECISION)
-    if NORM:
-        y = y * inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
     at = (model * rows + local)[:, None] * H + h[None, :]
     tl.store(out + at, y * factor, live[:, None] & (h < H)[None, :])
 
@@ -63,8 +42,8 @@ def readout_backward_kernel(
     x, affine, valid, packed, kernel, root, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
     N, W, start, rows, at_down, at_skip, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr,
-    PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
+    DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From dy (in d_u) and Re(C s) (in left): the gradients of s and of the code, and skip ⊙ dy in d_u."""
     model = tl.program_id(1).to(tl.int64)
@@ -73,7 +52,6 @@ def readout_backward_kernel(
     row = model * N + start + local
     local += model * rows
     packed += model * W
-    kernel += model * (R + 1) * HB * OB
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
@@ -82,26 +60,25 @@ def readout_backward_kernel(
     at_local = local[:, None] * H + h[None, :]
     _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     down = packed + at_down
-    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    code = project_code(split(u), load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
     tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
     d_y = tl.load(d_u + at_h, in_h, 0.0)
     tl.store(d_u + at_h, d_y * tl.load(packed + at_skip + h, h < H, 0.0)[None, :], in_h)
     scaled = d_y * factor
     d_code = tl.zeros((BM, IB), tl.float32)
     if NORM:
-        rho = inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
+        root += model * 2 * (R + 1) * HB * IB
+        gram += model * 2 * (R + 1) * IB * HB
+        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
         slope = -0.5 * rho * rho * d_y * tl.load(left + at_local, in_h, 0.0)
         tl.store(d_square + at_local, slope, in_h)
-        d_code = norm_slope(code, slope, gram + model * (R + 1) * HB * IB, R + 1, IB, HB, PRECISION)
+        # Through the column norms: 2 Σ_h slope_h (G_h z̃)_i.
+        d_code = 2.0 * mix(split(slope), code, gram, R, GRAMS, STAGES, HB, IB, IB, PRECISION)
         scaled = scaled * rho
     tl.store(left + at_local, scaled, in_h)
     v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
-    d_v = tl.zeros((BM, OB), tl.float32)
-    for i in range(R + 1):
-        block = tl.load(kernel + (i * HB + h[:, None]) * OB + o[None, :])
-        part = tl.dot(scaled, block, input_precision=PRECISION)
-        d_v += column(code, i, IB)[:, None] * part
-        d_code += tl.where((i_axis == i)[None, :], tl.sum(part * v, axis=1)[:, None], 0.0)
+    kernel += model * 2 * (R + 1) * OB * HB
+    d_v, d_code = mix_backward(split(scaled), v, code, d_code, kernel, R, COUNT, STAGES, HB, OB, IB, PRECISION)
     tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
     d_v = tl.where((o % 2 == 1)[None, :], -d_v, d_v)
     at_o = row[:, None] * (2 * P) + o[None, :]
@@ -113,10 +90,11 @@ def readout_backward_kernel(
 
 @triton.jit
 def drive_backward_kernel(
-    x, affine, valid, packed, kernel, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
+    x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
     N, W, start, rows, at_down, eps,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
+    DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From the drive's gradient: the input mix's share of du, added to d_u, and the gradient of its code."""
     model = tl.program_id(1).to(tl.int64)
@@ -125,7 +103,6 @@ def drive_backward_kernel(
     row = model * N + start + local
     local += model * rows
     packed += model * W
-    kernel += model * (R + 1) * HB * OB
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
@@ -134,26 +111,25 @@ def drive_backward_kernel(
     at_local = local[:, None] * H + h[None, :]
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     down = packed + at_down
-    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    code = project_code(split(u), load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
     tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
     scaled = u
     if NORM:
-        rho = inverse_rms(code, root + model * (R + 1) * IB * HB, eps, R + 1, IB, HB, PRECISION)
+        root += model * 2 * (R + 1) * HB * IB
+        gram += model * 2 * (R + 1) * IB * HB
+        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
         scaled = u * rho
     tl.store(left + at_local, scaled, in_h)
-    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
-    d_v = tl.zeros((BM, HB), tl.float32)
+    g = split(tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0))
     d_code = tl.zeros((BM, IB), tl.float32)
-    for i in range(R + 1):
-        block = tl.load(kernel + (i * HB + h[None, :]) * OB + o[:, None])
-        part = tl.dot(g, block, input_precision=PRECISION)
-        d_v += column(code, i, IB)[:, None] * part
-        d_code += tl.where((i_axis == i)[None, :], tl.sum(part * scaled, axis=1)[:, None], 0.0)
+    mirror += model * 2 * (R + 1) * HB * OB
+    d_v, d_code = mix_backward(g, scaled, code, d_code, mirror, R, COUNT, STAGES, OB, HB, IB, PRECISION)
     if NORM:
         slope = -0.5 * rho * rho * d_v * scaled
         d_v = d_v * rho
         tl.store(d_square + at_local, slope, in_h)
-        d_code += norm_slope(code, slope, gram + model * (R + 1) * HB * IB, R + 1, IB, HB, PRECISION)
+        # Through the column norms: 2 Σ_h slope_h (G_h z̃)_i.
+        d_code += 2.0 * mix(split(slope), code, gram, R, GRAMS, STAGES, HB, IB, IB, PRECISION)
     tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
     tl.store(d_u + at_h, tl.load(d_u + at_h, in_h, 0.0) + d_v, in_h)
 
@@ -191,22 +167,23 @@ def heads_backward_kernel(
         at_h = row[:, None] * H + h[None, :]
         in_h = live[:, None] & (h < H)[None, :]
         raw, u, keep = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+        halves = split(u)
         du = tl.load(d_u + at_h, in_h, 0.0)
         at_code = row[:, None] * R + i_axis[None, :]
         in_code = live[:, None] & (i_axis < R)[None, :]
         d_code = tl.load(d_drive_codes + at_code, in_code, 0.0)
         weight = load_down(packed + at_drive_code, H, R, HB, IB, DOWN)
-        du += tl.dot(d_code, tl.trans(weight), input_precision=PRECISION)
-        acc_drive += tl.dot(tl.trans(d_code), u, input_precision=PRECISION)
+        du += product(split(d_code), split(tl.trans(weight)), PRECISION)
+        acc_drive += product(split(tl.trans(d_code)), halves, PRECISION)
         acc_drive_bias += tl.sum(d_code, axis=0)
         d_code = tl.load(d_readout_codes + at_code, in_code, 0.0)
         weight = load_down(packed + at_readout_code, H, R, HB, IB, DOWN)
-        du += tl.dot(d_code, tl.trans(weight), input_precision=PRECISION)
-        acc_readout += tl.dot(tl.trans(d_code), u, input_precision=PRECISION)
+        du += product(split(d_code), split(tl.trans(weight)), PRECISION)
+        acc_readout += product(split(tl.trans(d_code)), halves, PRECISION)
         acc_readout_bias += tl.sum(d_code, axis=0)
 
         theta, inverse, norm, _, slope = decay_head(
-            u, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
+            halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
         )
         d_theta = tl.load(d_decay + row[:, None] * P + mode[None, :], live[:, None] & (mode < P)[None, :], 0.0)
         d_theta = d_theta * slope
@@ -215,9 +192,9 @@ def heads_backward_kernel(
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
-        acc_decay += tl.dot(tl.trans(d_theta), u, input_precision=PRECISION)
+        acc_decay += product(split(tl.trans(d_theta)), halves, PRECISION)
         acc_decay_bias += tl.sum(d_theta, axis=0)
-        du += tl.dot(d_theta, load_matrix(packed, mode, h, P, H), input_precision=PRECISION)
+        du += product(split(d_theta), split(load_matrix(packed, mode, h, P, H)), PRECISION)
 
         du = tl.where(keep[:, None], du, 0.0)
         acc_scale += tl.sum(du * raw, axis=0)

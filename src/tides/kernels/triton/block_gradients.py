@@ -46,7 +46,6 @@ class BlockGradients:
         eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
         self.range = min(rows, max(_ROWS, min(most, max(least, eighth)) // models))
         self.starts = range(0, rows, self.range)
-        self.grid = (-(-self.range // _ROWS), models)
         self.totals = self._totals()
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
@@ -69,26 +68,32 @@ class BlockGradients:
         d_inner = plan.space(2, shape.models, self.range, layout.inner)
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
-        kernel, root, gram = run.readout
+        matrices = run.readout
+        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         for start in self.starts:
             part = (shape.rows, layout.size, start, self.range)
             plan.launch(
-                readout_kernel, self.grid, *run.inputs, kernel, root, *both, left, *part, layout.at_readout_code,
-                config.eps, config.factor, **run.readout_flags, BM=_ROWS,
+                readout_kernel, run.grid(readout, self.range), *run.inputs, matrices.mirror, matrices.root, *both, left,
+                *part, layout.at_readout_code, config.eps, config.factor, **run.readout_flags,
+                **run.tile_flags(readout, run.hb),
             )  # fmt: skip
             tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, d_inner, gated)
-            plan.launch(tail_backward_block_kernel, self.grid, *tail, *part, layout.at_skip, **tail_flags, BM=_ROWS)
+            plan.launch(
+                tail_backward_block_kernel, run.grid(tail_tile, self.range), *tail, *part, layout.at_skip, **tail_flags,
+                BM=tail_tile.rows, num_warps=tail_tile.warps,
+            )  # fmt: skip
             plan.launch(
                 tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
                 **tail_flags, BM=_TAIL_ROWS,
             )  # fmt: skip
             self._sum(partial, sums, programs, width, layout.size, add=start > 0)
             plan.launch(
-                readout_backward_kernel, self.grid, *run.inputs, kernel, root, gram, *both, *d_both, self.d_u, left,
-                d_square, codes, self.d_readout_codes, *part, layout.at_readout_code, layout.at_skip, config.eps,
-                config.factor, **run.readout_flags, BM=_ROWS,
+                readout_backward_kernel, run.grid(backward, self.range), *run.inputs, matrices.kernel, matrices.root,
+                matrices.gram, *both, *d_both, self.d_u, left, d_square, codes, self.d_readout_codes, *part,
+                layout.at_readout_code, layout.at_skip, config.eps, config.factor, **run.readout_flags,
+                **run.tile_flags(backward, run.readout_width, backward=True),
             )  # fmt: skip
             self._weights(self.totals[-1], buffers, start, both, run.readout_width, output=True)
         plan.release(*set(buffers), partial, d_inner, gated)
@@ -132,11 +137,12 @@ class BlockGradients:
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
+        tile = run.tile("drive_backward", self.range)
         for start in self.starts:
             plan.launch(
-                drive_backward_kernel, self.grid, *run.inputs, *run.drive, d_drive, self.d_u, *buffers, d_codes,
-                shape.rows, layout.size, start, self.range, layout.at_drive_code, config.eps,
-                **run.drive_flags, BM=_ROWS,
+                drive_backward_kernel, run.grid(tile, self.range), *run.inputs, *run.drive[1:], d_drive, self.d_u,
+                *buffers, d_codes, shape.rows, layout.size, start, self.range, layout.at_drive_code, config.eps,
+                **run.drive_flags, **run.tile_flags(tile, run.hb, backward=True),
             )  # fmt: skip
             self._weights(self.totals[0], buffers, start, (d_drive, d_drive), run.ob, output=False)
         self._unpack()

@@ -8,7 +8,7 @@ backward pass.
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.mix_kernels import inverse_rms
+from tides.kernels.triton.product_kernels import inverse_rms, mix, product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
 STANDARD, EXP, STABLE, SOFTPLUS = 0, 1, 2, 3
@@ -43,18 +43,12 @@ def load_down(down, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, IB: tl.c
 def project_code(
     u, weight, down, H: tl.constexpr, R: tl.constexpr, IB: tl.constexpr, DOWN: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """z̃ = [W_down u + c; 1] as a tile (rows, IB)."""
+    """z̃ = [W_down u + c; 1] as a tile (rows, IB), from the halves of u."""
     i = tl.arange(0, IB)
-    code = tl.dot(u, weight, input_precision=PRECISION)
+    code = product(u, split(weight), PRECISION)
     if DOWN:
         code += tl.load(down + R * H + i, i < R, 0.0)[None, :]
     return tl.where((i == R)[None, :], 1.0, code)
-
-
-@triton.jit
-def column(tile, i, IB: tl.constexpr):
-    """Column i of a tile in registers."""
-    return tl.sum(tl.where((tl.arange(0, IB) == i)[None, :], tile, 0.0), axis=1)
 
 
 @triton.jit
@@ -62,10 +56,10 @@ def decay_head(
     u, packed, eps, clip, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, RATE_NORM: tl.constexpr,
     REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The linear map θ (rows, PB), its inverse rms (rows), the norm's weight, what enters ρ, Re λ and dρ/dθ."""
+    """From the halves of u: the linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ."""
     mode = tl.arange(0, PB)
     weight = load_matrix(packed, mode, tl.arange(0, HB), P, H)
-    theta = tl.dot(u, tl.trans(weight), input_precision=PRECISION)
+    theta = product(u, split(tl.trans(weight)), PRECISION)
     theta += tl.load(packed + P * H + mode, mode < P, 0.0)[None, :]
     inverse = tl.sum(theta, axis=1) * 0.0 + 1.0
     scale = mode.to(tl.float32) * 0.0 + 1.0
@@ -122,8 +116,9 @@ def kept(seed, salt, row, WIDTH: tl.constexpr, DROP: tl.constexpr):
 def enter_kernel(
     x, affine, valid, packed, kernel, root, decay, drive, N, W, at_down, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, OB: tl.constexpr,
-    IB: tl.constexpr, BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, RATE_NORM: tl.constexpr,
-    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr,
+    DOWN: tl.constexpr, NORM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
+    HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Decay rates (n, p) and drives (n, 2p) of a block of steps."""
     model = tl.program_id(1).to(tl.int64)
@@ -132,33 +127,50 @@ def enter_kernel(
     live = row < N
     row += first
     packed += model * W
-    kernel += model * (R + 1) * HB * OB
-    root += model * (R + 1) * IB * HB
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    _, _, _, rate, _ = decay_head(u, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
+    halves = split(u)
+    _, _, _, rate, _ = decay_head(halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
     mode = tl.arange(0, PB)
     tl.store(decay + row[:, None] * P + mode[None, :], rate, live[:, None] & (mode < P)[None, :])
 
     down = packed + at_down
-    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
     if NORM:
-        u = u * inverse_rms(code, root, eps, R + 1, IB, HB, PRECISION)
-    h = tl.arange(0, HB)
+        root += model * 2 * (R + 1) * HB * IB
+        halves = split(u * inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION))
+    kernel += model * 2 * (R + 1) * OB * HB
+    v = mix(halves, code, kernel, R, COUNT, STAGES, HB, OB, IB, PRECISION)
     o = tl.arange(0, OB)
-    acc = tl.zeros((BM, OB), tl.float32)
-    for i in range(R + 1):
-        block = tl.load(kernel + (i * HB + h[:, None]) * OB + o[None, :])
-        acc += column(code, i, IB)[:, None] * tl.dot(u, block, input_precision=PRECISION)
-    acc = tl.where(keep[:, None], acc, 0.0)
-    tl.store(drive + row[:, None] * (2 * P) + o[None, :], acc, live[:, None] & (o < 2 * P)[None, :])
+    v = tl.where(keep[:, None], v, 0.0)
+    tl.store(drive + row[:, None] * (2 * P) + o[None, :], v, live[:, None] & (o < 2 * P)[None, :])
+
+
+@triton.jit
+def read_out(
+    halves, packed, mirror, root, s, backward_s, model, row, live, at_down, eps,
+    H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
+    COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr,
+    BOTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Re(C s) of a block of steps (rows, HB)."""
+    down = packed + at_down
+    code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    v = split(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
+    mirror += model * 2 * (R + 1) * HB * OB
+    y = mix(v, code, mirror, R, COUNT, STAGES, OB, HB, IB, PRECISION)
+    if NORM:
+        root += model * 2 * (R + 1) * HB * IB
+        y = y * inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+    return y
 
 
 @triton.jit
 def leave_kernel(
-    x, affine, valid, packed, kernel, root, s, backward_s, seed, out, N, W, at_down, at_skip, eps, factor,
+    x, affine, valid, packed, mirror, root, s, backward_s, seed, out, N, W, at_down, at_skip, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr,
-    OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr,
-    HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr,
+    STAGES: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """x + GLU(GELU(Re(C s) + skip ⊙ u)) of a block of steps; `factor` is 2 for conjugate halves."""
     model = tl.program_id(1).to(tl.int64)
@@ -166,21 +178,13 @@ def leave_kernel(
     live = row < N
     row += model * N
     packed += model * W
-    kernel += model * (R + 1) * HB * OB
-    root += model * (R + 1) * IB * HB
     raw, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    down = packed + at_down
-    code = project_code(u, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
+    y = read_out(
+        split(u), packed, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB, COUNT,
+        ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
+    )  # fmt: skip
     h = tl.arange(0, HB)
     f = tl.arange(0, FB)
-    o = tl.arange(0, OB)
-    y = tl.zeros((BM, HB), tl.float32)
-    for i in range(R + 1):
-        block = tl.load(kernel + (i * HB + h[None, :]) * OB + o[:, None])
-        y += column(code, i, IB)[:, None] * tl.dot(v, block, input_precision=PRECISION)
-    if NORM:
-        y = y * inverse_rms(code, root, eps, R + 1, IB, HB, PRECISION)
     tail = packed + at_skip
     y = y * factor + u * tl.load(tail + h, h < H, 0.0)[None, :]
     y = tl.where(keep[:, None], y, 0.0)
@@ -188,13 +192,14 @@ def leave_kernel(
     activated, _ = gelu(y)
     if DROP > 0:
         activated = activated * kept(seed + model, 0, row, HB, DROP)
-    linear = tl.dot(activated, tl.trans(load_matrix(tail, f, h, F, H)), input_precision=PRECISION)
+    halves = split(activated)
+    linear = product(halves, split(tl.trans(load_matrix(tail, f, h, F, H))), PRECISION)
     linear += tl.load(tail + F * H + f, f < F, 0.0)[None, :]
     tail += F * H + F
-    gating = tl.dot(activated, tl.trans(load_matrix(tail, f, h, F, H)), input_precision=PRECISION)
+    gating = product(halves, split(tl.trans(load_matrix(tail, f, h, F, H))), PRECISION)
     gating = tl.sigmoid(gating + tl.load(tail + F * H + f, f < F, 0.0)[None, :])
     tail += F * H + F
-    added = tl.dot(linear * gating, tl.trans(load_matrix(tail, h, f, H, F)), input_precision=PRECISION)
+    added = product(split(linear * gating), split(tl.trans(load_matrix(tail, h, f, H, F))), PRECISION)
     added += tl.load(tail + H * F + h, h < H, 0.0)[None, :]
     if DROP > 0:
         added = added * kept(seed + model, 1, row, HB, DROP)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_sizes, padded
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
+from tides.kernels.triton.block_tiles import TILES, Tile
 from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
 from tides.kernels.triton.last_kernels import take_last_kernel
@@ -12,9 +13,6 @@ from tides.kernels.triton.norm_kernels import affine_kernel, moments_kernel
 from tides.kernels.triton.packing_kernels import pack_kernel
 
 _REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFTPLUS}
-# Launch shapes measured on an H200.
-_ROWS = 64
-_WARPS = 4
 # Rows of a tile, programs and tiles of programs for the norm's statistics; steps of a tile that are counted.
 _NORM_ROWS = 128
 _NORM_PROGRAMS = 528
@@ -38,6 +36,15 @@ class BlockBuffers(NamedTuple):
     packed: Buffer
     affine: Buffer
     kept: Buffer
+
+
+class Matrices(NamedTuple):
+    """What `pack_kernel` makes of a mix; without norms the last two are ignored."""
+
+    kernel: Buffer
+    mirror: Buffer
+    root: Buffer
+    gram: Buffer
 
 
 class BlockPass:
@@ -72,9 +79,9 @@ class BlockPass:
         for name, size in kept_sizes(self.layout, self.shape).items():
             self.parts[name] = self.kept.part(offset, size)
             offset += aligned(size)
+        fields = Matrices._fields if self.layout.mix_norm else ("kernel", "mirror", "kernel", "kernel")
         self.drive, self.readout = (
-            tuple(self.parts[f"{mix} {part}" if self.layout.mix_norm else f"{mix} kernel"] for part in _TILES)
-            for mix in ("drive", "readout")
+            Matrices(*(self.parts[f"{mix} {field}"] for field in fields)) for mix in ("drive", "readout")
         )
 
     def run_norm(self, running_mean: Buffer, running_var: Buffer, eps: float, momentum: float) -> None:
@@ -101,7 +108,7 @@ class BlockPass:
         layout, shape = self.layout, self.shape
         clocks = (self.parts["frequency"], self.parts["scale"])
         for tiles, base, modes, mixes in self.mixes():
-            apart = self.readout[0].offset - self.drive[0].offset
+            apart = self.readout.kernel.offset - self.drive.kernel.offset
             self.plan.launch(
                 pack_kernel, (self.hb, shape.models, mixes), self.packed, *tiles, *clocks, layout.size, base,
                 layout.at_readout - layout.at_drive, apart, layout.at_frequency, shape.batch, H=layout.width, P=modes,
@@ -127,10 +134,11 @@ class BlockPass:
         else:
             decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
             drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
+        tile = self.tile("enter", shape.rows)
         self.plan.launch(
-            enter_kernel, self._grid(), *self.inputs, *self.drive[:2], decay, drive, shape.rows, layout.size,
-            layout.at_drive_code, config.eps, config.clip, **self.drive_flags, **self.rate_flags, BM=_ROWS,
-            num_warps=_WARPS,
+            enter_kernel, self.grid(tile, shape.rows), *self.inputs, self.drive.kernel, self.drive.root, decay, drive,
+            shape.rows, layout.size, layout.at_drive_code, config.eps, config.clip, **self.drive_flags,
+            **self.rate_flags, **self.tile_flags(tile, self.ob),
         )  # fmt: skip
         return decay, drive
 
@@ -163,10 +171,11 @@ class BlockPass:
 
     def run_leave(self, states: list[Buffer], out: Buffer) -> None:
         layout, config = self.layout, self.config
+        tile = self.tile("leave", self.shape.rows)
         self.plan.launch(
-            leave_kernel, self._grid(), *self.inputs, *self.readout[:2], states[0], states[-1], self.seed, out,
-            self.shape.rows, layout.size, layout.at_readout_code, layout.at_skip, config.eps, config.factor,
-            **self.readout_flags, **self.tail_flags, BM=_ROWS, num_warps=_WARPS,
+            leave_kernel, self.grid(tile, self.shape.rows), *self.inputs, self.readout.mirror, self.readout.root,
+            states[0], states[-1], self.seed, out, self.shape.rows, layout.size, layout.at_readout_code, layout.at_skip,
+            config.eps, config.factor, **self.readout_flags, **self.tail_flags, **self.tile_flags(tile, self.hb),
         )  # fmt: skip
 
     def run_last(self, states: list[Buffer], decay: Buffer, drive: Buffer, last: tuple[Buffer, ...]) -> None:
@@ -178,8 +187,16 @@ class BlockPass:
             FOLLOWING=self.config.hold == "following",
         )  # fmt: skip
 
-    def _grid(self) -> tuple[int, int]:
-        return -(-self.shape.rows // _ROWS), self.shape.models
+    def tile(self, name: str, rows: int) -> Tile:
+        """That of a pass over `rows` steps of every model."""
+        return TILES[name].fitted(rows * self.shape.models)
 
+    def grid(self, tile: Tile, rows: int) -> tuple[int, int]:
+        return -(-rows // tile.rows), self.shape.models
 
-_TILES = ("kernel", "root", "gram")
+    def tile_flags(self, tile: Tile, width: int, *, backward: bool = False) -> dict[str, int]:
+        """Of a pass whose mix has `width` columns."""
+        rank = self.layout.rank
+        flags = {"BM": tile.rows, "num_warps": tile.warps, "STAGES": tile.stages}
+        flags |= {"COUNT": tile.matrices(rank, width), "ROOTS": tile.matrices(rank, self.hb)}
+        return flags | {"GRAMS": tile.matrices(rank, self.ib)} if backward else flags

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.device_math import accurate_exp
+from tides.kernels.triton.product_kernels import split
 
 
 @triton.jit
@@ -20,24 +21,37 @@ def load_factors(
 
 
 @triton.jit
+def store_halves(pointer, at, value, mask, size):
+    """A half's `size` elements, then the other's."""
+    high, rest = split(value)
+    tl.store(pointer + at, high, mask)
+    tl.store(pointer + size + at, rest, mask)
+
+
+@triton.jit
 def pack_kernel(
-    packed, kernel, root, gram_out, frequency, scale, W, at_base, packed_step, step, at_frequency, batch,
+    packed, kernel, mirror, root, gram_out, frequency, scale, W, at_base, packed_step, step, at_frequency, batch,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
     NORM: tl.constexpr, CLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Column h of a mix: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
 
-    The grid's third axis are mixes, `packed_step` apart in `packed` and `step` where they go. With `CLOCKS` also a row
-    of frequencies and of time scales exp(log step) for every sequence, as `evolve` wants them.
+    All of them as halves (`product_kernels`): `kernel` (i, o, h) for products that sum over h, `mirror` (i, h, o) for
+    those that sum over o, `root` (j, h, i) and `gram_out` (j, i, h). The grid's third axis are mixes, `packed_step`
+    apart in `packed` and `step` where they go. With `CLOCKS` also a row of frequencies and of time scales
+    exp(log step) for every sequence, as `evolve` wants them.
     """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
     packed += model * W
     mix = tl.program_id(2)
     at_base += mix * packed_step
-    kernel += model * (R + 1) * HB * PB + mix * step
-    root += model * (R + 1) * IB * HB + mix * step
-    gram_out += model * (R + 1) * HB * IB + mix * step
+    large: tl.constexpr = (R + 1) * HB * PB
+    small: tl.constexpr = (R + 1) * HB * IB
+    kernel += model * 2 * large + mix * step
+    mirror += model * 2 * large + mix * step
+    root += model * 2 * small + mix * step
+    gram_out += model * 2 * small + mix * step
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     if CLOCKS:
@@ -53,15 +67,14 @@ def pack_kernel(
     if NORM:
         norm = tl.load(packed + at_base + 2 * P * H * (R + 1) + o // 2, o < 2 * P, 0.0)
         weighted = tile * norm[:, None]
-    tl.store(kernel + (i[None, :] * HB + h) * PB + o[:, None], weighted, (i <= R)[None, :] & (o < PB)[:, None])
+    inside = (i <= R)[None, :] & (o < PB)[:, None]
+    store_halves(kernel, (i[None, :] * PB + o[:, None]) * HB + h, weighted, inside, large)
+    store_halves(mirror, (i[None, :] * HB + h) * PB + o[:, None], weighted, inside, large)
     if NORM:
         wide = tile.to(tl.float64)
         gram = tl.sum(wide[:, :, None] * wide[:, None, :], axis=0) / P
-        tl.store(
-            gram_out + (i[:, None] * HB + h) * IB + i[None, :],
-            gram.to(tl.float32),
-            (i <= R)[:, None] & (i < IB)[None, :],
-        )
+        at = (i[:, None] * IB + i[None, :]) * HB + h
+        store_halves(gram_out, at, gram.to(tl.float32), (i <= R)[:, None] & (i < IB)[None, :], small)
         tiny = tl.max(tl.sum(tl.where(i[:, None] == i[None, :], gram, 0.0), axis=1), axis=0) * 1e-14
         for j in tl.static_range(R + 1):
             pivots = tl.sum(tl.where(i[None, :] == j, gram, 0.0), axis=1)
@@ -69,7 +82,7 @@ def pack_kernel(
             inverse = tl.where(pivot > tiny, 1.0 / tl.sqrt(tl.maximum(pivot, 1e-300)), 0.0)
             pivots = tl.where(i >= j, pivots * inverse, 0.0)
             gram -= pivots[:, None] * pivots[None, :]
-            tl.store(root + (j * IB + i) * HB + h, pivots.to(tl.float32))
+            store_halves(root, (j * HB + h) * IB + i, pivots.to(tl.float32), i < IB, small)
 
 
 @triton.jit

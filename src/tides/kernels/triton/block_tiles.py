@@ -1,0 +1,42 @@
+"""Launch shapes of a block's passes, measured on an H200: the one place where they are chosen."""
+
+from typing import NamedTuple
+
+# Programs below which a pass takes smaller tiles: two for each of an H200's processors.
+_FEW = 264
+# A group of four warps multiplies tiles of 64 rows.
+_LEAST_ROWS = 64
+
+
+class Tile(NamedTuple):
+    """How one pass is cut up."""
+
+    rows: int
+    """Steps of a program."""
+    warps: int
+    stages: int
+    """Sets of matrices on their way from memory at a time."""
+    columns: int
+    """Width of one product: several matrices of a mix side by side."""
+
+    def fitted(self, rows: int) -> "Tile":
+        """With fewer rows and warps where `rows` would make too few programs."""
+        tile = self
+        while tile.rows > _LEAST_ROWS and rows < _FEW * tile.rows:
+            tile = tile._replace(rows=tile.rows // 2, warps=max(4, tile.warps // 2))
+        return tile
+
+    def matrices(self, rank: int, width: int) -> int:
+        """How many of a mix's R + 1 matrices with `width` columns go into one product."""
+        return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
+
+
+TILES = {
+    "enter": Tile(128, 8, 2, 64),
+    "leave": Tile(128, 8, 2, 64),
+    "readout": Tile(128, 8, 2, 64),
+    "readout_backward": Tile(128, 8, 2, 64),
+    "drive_backward": Tile(128, 8, 2, 64),
+    # One product each: neither stages nor columns.
+    "tail": Tile(64, 4, 1, 0),
+}

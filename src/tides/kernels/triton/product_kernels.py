@@ -1,0 +1,111 @@
+"""A tile of steps times the many small matrices of a mix, with float32's accuracy on TF32 units.
+
+Three TF32 products of halves replace one of float32: a b ≈ a₁b₁ + a₁b₀ + a₀b₁ with a₁ = a rounded to TF32 and
+a₀ = a − a₁. Triton can split operands itself, but would do so again for every product. Here weights are split once
+when they are packed, and a tile of steps once before the loop over the matrices.
+
+Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them. A loop
+takes `COUNT` of them at once: wider products wait less often for each other.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def split(x):
+    """x₁, the nearest number with TF32's 10 bits, and x − x₁, which is exact."""
+    high = ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    return high, x - high
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """a b from the halves of both; the small products first."""
+    if PRECISION == "tf32x3":
+        total = tl.dot(a[1], b[0], input_precision="tf32")
+        total = tl.dot(a[0], b[1], total, input_precision="tf32")
+        return tl.dot(a[0], b[0], total, input_precision="tf32")
+    else:
+        return tl.dot(a[0], b[0], input_precision=PRECISION)
+
+
+@triton.jit
+def load_matrices(
+    pointer, first, R: tl.constexpr, LAST: tl.constexpr, COUNT: tl.constexpr, K: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """The halves of matrices `first`, … side by side (K, COUNT · N) of R + 1; zeros from number LAST on."""
+    n = first * N + tl.arange(0, COUNT * N)[None, :]
+    at = n * K + tl.arange(0, K)[:, None]
+    rest = pointer + (R + 1) * N * K
+    if LAST % COUNT == 0 or R % COUNT == 0:
+        return tl.load(pointer + at), tl.load(rest + at)
+    else:
+        inside = n + tl.arange(0, K)[:, None] * 0 < LAST * N
+        return tl.load(pointer + at, inside, 0.0), tl.load(rest + at, inside, 0.0)
+
+
+@triton.jit
+def weigh(code, first, COUNT: tl.constexpr, IB: tl.constexpr):
+    """Columns `first`, … of z̃ (rows, COUNT)."""
+    at = first + tl.arange(0, COUNT)[None, :, None]
+    return tl.sum(tl.where(tl.arange(0, IB)[None, None, :] == at, code[:, None, :], 0.0), axis=2)
+
+
+@triton.jit
+def begin_mix(
+    a, matrices, R: tl.constexpr, COUNT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    """The share of z̃_R = 1, or nothing where it is one of the last COUNT."""
+    if R % COUNT == 0:
+        return product(a, load_matrices(matrices, R, R, R + 1, 1, K, N), PRECISION)
+    else:
+        return tl.zeros((a[0].shape[0], N), tl.float32)
+
+
+@triton.jit
+def mix(
+    a, code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    IB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ_i z̃_i a M_i (rows, N) for the halves of a (rows, K)."""
+    total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
+    for first in tl.range(0, R, COUNT, num_stages=STAGES):
+        part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
+        part = tl.reshape(part, (total.shape[0], COUNT, N))
+        total += tl.sum(part * weigh(code, first, COUNT, IB)[:, :, None], axis=1)
+    return total
+
+
+@triton.jit
+def mix_backward(
+    a, along, code, d_code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
+    N: tl.constexpr, IB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`mix`, and d_code with a M_i · `along` added to column i < R."""
+    i = tl.arange(0, IB)[None, None, :]
+    total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
+    for first in tl.range(0, R, COUNT, num_stages=STAGES):
+        part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
+        part = tl.reshape(part, (total.shape[0], COUNT, N))
+        total += tl.sum(part * weigh(code, first, COUNT, IB)[:, :, None], axis=1)
+        change = tl.sum(part * along[:, None, :], axis=2)[:, :, None]
+        d_code += tl.sum(tl.where(i == first + tl.arange(0, COUNT)[None, :, None], change, 0.0), axis=1)
+    return total, d_code
+
+
+@triton.jit
+def inverse_rms(
+    code, root, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr, HB: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """ρ_h = (‖R_h z̃‖² + eps)^(−½) with R_h upper triangular: its last row meets the constant 1 alone."""
+    z = split(code)
+    last = root + (R * HB + tl.arange(0, HB)) * IB + R
+    value = tl.load(last) + tl.load(last + (R + 1) * HB * IB)
+    square = tl.zeros((code.shape[0], HB), tl.float32) + (value * value + eps)[None, :]
+    for first in tl.range(0, R, COUNT, num_stages=STAGES):
+        part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
+        part = tl.reshape(part, (code.shape[0], COUNT, HB))
+        square += tl.sum(part * part, axis=1)
+    return tl.rsqrt(square)
