@@ -9,6 +9,7 @@ from tides.kernels.triton.block_backward_kernels import (
 from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
+from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
 from tides.kernels.triton.evolve_kernels import adjoint_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel
@@ -17,16 +18,13 @@ from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 
-# Launch shapes measured on an H200: rows of a tile, programs that keep sums, splits of a range for the mixes' weights
-# and how many z̃_i one of their programs serves, steps of a range.
+# Launch shapes measured on an H200: rows of a tile, programs that keep sums, splits of a range for the mixes' weights,
+# steps of a range.
 _ROWS = 64
 _TAIL_ROWS = 32
 _HEAD_ROWS = 64
 _PROGRAMS = 528
-_WEIGHT_ROWS = 32
-_WEIGHT_WARPS = 8
-_SPLITS = 264
-_GROUP = 8
+_SPLITS = 132
 _RANGE = (1 << 13, 1 << 17)
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
 _SUM_TILE = (64, 32)
@@ -168,9 +166,11 @@ class BlockGradients:
         )  # fmt: skip
 
     def _totals(self) -> list[Buffer]:
-        """Room for the gradients of K and of the Gram form (m, i, HB, width + IB), those of the drive first."""
-        run, models, members = self.run, self.shape.models, self.layout.rank + 1
-        sizes = [models * members * run.hb * (width + run.ib) for width in (run.ob, run.readout_width)]
+        """Room for the gradients of K and of the Gram form, as `block_weight_kernel` has them, the drive's first."""
+        run, layout, models = self.run, self.layout, self.shape.models
+        pairs = layout.rank * run.ib + 1 if layout.mix_norm else 0
+        widths = (run.ob, run.readout_width)
+        sizes = [models * run.hb * ((layout.rank + 1) * width + pairs) for width in widths]
         self.whole = self.plan.space(sum(sizes))
         return [self.whole.part(0, sizes[0]), self.whole.part(sizes[0], sizes[1])]
 
@@ -181,15 +181,16 @@ class BlockGradients:
         """Add a range to the total so far."""
         run, layout, models = self.run, self.layout, self.shape.models
         left, d_square, codes = buffers
-        per_split = -(-self.range // (_SPLITS * _WEIGHT_ROWS)) * _WEIGHT_ROWS
-        group = min(_GROUP, 1 << (layout.rank - 1).bit_length())
+        tile = TILES["weights"]
+        per_split = -(-self.range // (_SPLITS * tile.rows)) * tile.rows
+        group = tile.group(layout.rank, run.hb, run.ib)
         splits, groups = -(-self.range // per_split), -(-layout.rank // group)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(
             block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
             start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
-            IB=run.ib, BM=_WEIGHT_ROWS, GROUP=group, NORM=layout.mix_norm, BOTH=output and layout.directions == 2,
-            OUTPUT=output, PRECISION=run.precision, num_warps=_WEIGHT_WARPS,
+            IB=run.ib, BM=tile.rows, GROUP=group, ALONE=LEAST_ROWS // run.hb, STAGES=tile.stages, NORM=layout.mix_norm,
+            BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, num_warps=tile.warps,
         )  # fmt: skip
         self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
         self.plan.release(partial)

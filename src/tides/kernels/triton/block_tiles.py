@@ -5,7 +5,7 @@ from typing import NamedTuple
 # Programs below which a pass takes smaller tiles: two for each of an H200's processors.
 _FEW = 264
 # A group of four warps multiplies tiles of 64 rows.
-_LEAST_ROWS = 64
+LEAST_ROWS = 64
 
 
 class Tile(NamedTuple):
@@ -17,18 +17,23 @@ class Tile(NamedTuple):
     stages: int
     """Sets of matrices on their way from memory at a time."""
     columns: int
-    """Width of one product: several matrices of a mix side by side."""
+    """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
 
     def fitted(self, rows: int) -> "Tile":
         """With fewer rows and warps where `rows` would make too few programs."""
         tile = self
-        while tile.rows > _LEAST_ROWS and rows < _FEW * tile.rows:
+        while tile.rows > LEAST_ROWS and rows < _FEW * tile.rows:
             tile = tile._replace(rows=tile.rows // 2, warps=max(4, tile.warps // 2))
         return tile
 
     def matrices(self, rank: int, width: int) -> int:
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
+
+    def group(self, rank: int, *widths: int) -> int:
+        """How many z_i one program serves that sums z_i ⊗ a tile of each of the `widths`."""
+        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(widths))
+        return min(wanted, self.columns // max(widths))
 
 
 TILES = {
@@ -39,4 +44,5 @@ TILES = {
     "drive_backward": Tile(128, 8, 2, 64),
     # One product each: neither stages nor columns.
     "tail": Tile(64, 4, 1, 0),
+    "weights": Tile(32, 8, 2, 256),
 }

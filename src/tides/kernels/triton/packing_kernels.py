@@ -92,7 +92,7 @@ def unpack_kernel(
 ):  # fmt: skip
     """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G.
 
-    `d_kernel` is (mix, model, i, h, PB + IB), `d_norm` (mix, model, h, p).
+    `d_kernel` is (mix, model) of what `block_weight_kernel` sums up, `d_norm` (mix, model, h, p).
     """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
@@ -101,14 +101,19 @@ def unpack_kernel(
     packed += model * W
     d_packed += model * W
     model += mix * tl.num_programs(1)
-    d_kernel += model * (R + 1) * HB * (PB + IB)
+    pairs: tl.constexpr = (R * IB + 1) * HB if NORM else 0
+    d_kernel += model * ((R + 1) * HB * PB + pairs)
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
-    at = (i[None, :] * HB + h) * (PB + IB)
+    at = (i[None, :] * HB + h) * PB
     change = tl.load(d_kernel + at + o[:, None], (i <= R)[None, :] & (o < 2 * P)[:, None], 0.0)
     if NORM:
         tile = load_factors(packed, at_base, h, H, P, R, PB, IB)
-        gram = tl.load(d_kernel + at + PB + i[:, None], (i <= R)[None, :] & (i <= R)[:, None], 0.0)
+        # The Gram form is symmetric: only i < R is there, and (R, R) behind it.
+        lower = tl.minimum(i[:, None], i[None, :])
+        upper = tl.maximum(i[:, None], i[None, :])
+        place = tl.where(lower < R, lower * IB + upper, R * IB)
+        gram = tl.load(d_kernel + (R + 1) * HB * PB + place * HB + h, upper <= R, 0.0)
         p = tl.arange(0, PB // 2)
         pairs = tl.sum(tl.reshape(tl.sum(change * tile, axis=1), (PB // 2, 2)), axis=1)
         tl.store(d_norm + (model * H + h) * P + p, pairs, p < P)
