@@ -11,6 +11,7 @@ import triton.language as tl
 
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
 from tides.kernels.triton.block_tail_kernels import store_matrix
+from tides.kernels.triton.block_weight_kernels import alone, weighted
 from tides.kernels.triton.product_kernels import inverse_rms, mix, mix_backward, product, split
 from tides.kernels.triton.tail_kernels import load_matrix
 
@@ -135,31 +136,53 @@ def drive_backward_kernel(
 
 
 @triton.jit
+def load_both_downs(
+    packed, at_drive_code, at_readout_code, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, IB: tl.constexpr,
+    DOWN: tl.constexpr,
+):  # fmt: skip
+    """W_down of the drive's code and below it that of the readout's (2 IB, HB); identities for heads of full rank."""
+    both = tl.arange(0, 2 * IB)[:, None]
+    h = tl.arange(0, HB)[None, :]
+    i = both % IB
+    if DOWN:
+        at = tl.where(both < IB, at_drive_code, at_readout_code) + i * H
+        return tl.load(packed + at + h, (i < R) & (h < H), 0.0)
+    else:
+        return ((i == h) & (h < H)).to(tl.float32)
+
+
+@triton.jit
 def heads_backward_kernel(
     gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, tiles, width,
     at_drive_code, at_readout_code, at_affine, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
-    HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, LEAST: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
+    CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dx: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates."""
+    """dx: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
+
+    Sums over the steps are products with LEAST rows, of which some are zeros.
+    """
     model = tl.program_id(1).to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
     packed += model * W
     affine += model * 2 * H
     h = tl.arange(0, HB)
     mode = tl.arange(0, PB)
-    i_axis = tl.arange(0, IB)
+    # Both codes side by side.
+    both = tl.arange(0, 2 * IB)
+    i_axis = both % IB
+    of_drive = both < IB
     scale = tl.load(affine + h, h < H, 0.0)[None, :]
-    acc_decay = tl.zeros((PB, HB), tl.float32)
-    acc_decay_bias = tl.zeros((PB,), tl.float32)
-    acc_decay_norm = tl.zeros((PB,), tl.float32)
-    acc_drive = tl.zeros((IB, HB), tl.float32)
-    acc_drive_bias = tl.zeros((IB,), tl.float32)
-    acc_readout = tl.zeros((IB, HB), tl.float32)
-    acc_readout_bias = tl.zeros((IB,), tl.float32)
-    acc_scale = tl.zeros((HB,), tl.float32)
-    acc_shift = tl.zeros((HB,), tl.float32)
+    modes: tl.constexpr = max(1, LEAST // PB)
+    codes: tl.constexpr = max(1, LEAST // (2 * IB))
+    acc_decay = tl.zeros((modes * PB, HB), tl.float32)
+    acc_codes = tl.zeros((codes * 2 * IB, HB), tl.float32)
+    acc_decay_bias = tl.zeros((BM, PB), tl.float32)
+    acc_decay_norm = tl.zeros((BM, PB), tl.float32)
+    acc_codes_bias = tl.zeros((BM, 2 * IB), tl.float32)
+    acc_scale = tl.zeros((BM, HB), tl.float32)
+    acc_shift = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         row = (program * tiles + tile) * BM + tl.arange(0, BM)
         live = row < N
@@ -168,19 +191,15 @@ def heads_backward_kernel(
         in_h = live[:, None] & (h < H)[None, :]
         raw, u, keep = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
         halves = split(u)
-        du = tl.load(d_u + at_h, in_h, 0.0)
         at_code = row[:, None] * R + i_axis[None, :]
         in_code = live[:, None] & (i_axis < R)[None, :]
-        d_code = tl.load(d_drive_codes + at_code, in_code, 0.0)
-        weight = load_down(packed + at_drive_code, H, R, HB, IB, DOWN)
-        du += product(split(d_code), split(tl.trans(weight)), PRECISION)
-        acc_drive += product(split(tl.trans(d_code)), halves, PRECISION)
-        acc_drive_bias += tl.sum(d_code, axis=0)
-        d_code = tl.load(d_readout_codes + at_code, in_code, 0.0)
-        weight = load_down(packed + at_readout_code, H, R, HB, IB, DOWN)
-        du += product(split(d_code), split(tl.trans(weight)), PRECISION)
-        acc_readout += product(split(tl.trans(d_code)), halves, PRECISION)
-        acc_readout_bias += tl.sum(d_code, axis=0)
+        d_code = tl.load(d_drive_codes + at_code, in_code & of_drive[None, :], 0.0)
+        d_code += tl.load(d_readout_codes + at_code, in_code & ~of_drive[None, :], 0.0)
+        downs = load_both_downs(packed, at_drive_code, at_readout_code, H, R, HB, IB, DOWN)
+        du = product(split(d_code), split(downs), PRECISION) + tl.load(d_u + at_h, in_h, 0.0)
+        if DOWN:
+            acc_codes += product(weighted(alone(codes), d_code, codes, 2 * IB), halves, PRECISION)
+            acc_codes_bias += d_code
 
         theta, inverse, norm, _, slope = decay_head(
             halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
@@ -188,28 +207,30 @@ def heads_backward_kernel(
         d_theta = tl.load(d_decay + row[:, None] * P + mode[None, :], live[:, None] & (mode < P)[None, :], 0.0)
         d_theta = d_theta * slope
         if RATE_NORM:
-            acc_decay_norm += tl.sum(d_theta * theta * inverse[:, None], axis=0)
+            acc_decay_norm += d_theta * theta * inverse[:, None]
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
-        acc_decay += product(split(tl.trans(d_theta)), halves, PRECISION)
-        acc_decay_bias += tl.sum(d_theta, axis=0)
+        acc_decay += product(weighted(alone(modes), d_theta, modes, PB), halves, PRECISION)
+        acc_decay_bias += d_theta
         du += product(split(d_theta), split(load_matrix(packed, mode, h, P, H)), PRECISION)
 
         du = tl.where(keep[:, None], du, 0.0)
-        acc_scale += tl.sum(du * raw, axis=0)
-        acc_shift += tl.sum(du, axis=0)
+        acc_scale += du * raw
+        acc_shift += du
         tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
 
     partial += (model * tl.num_programs(0) + program) * width
-    store_matrix(partial, acc_decay, mode, h, P, H)
-    tl.store(partial + P * H + mode, acc_decay_bias, mode < P)
+    store_matrix(partial, acc_decay, tl.arange(0, modes * PB), h, P, H)
+    tl.store(partial + P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P)
     if RATE_NORM:
-        tl.store(partial + P * H + P + mode, acc_decay_norm, mode < P)
+        tl.store(partial + P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P)
     if DOWN:
-        store_matrix(partial + at_drive_code, acc_drive, i_axis, h, R, H)
-        tl.store(partial + at_drive_code + R * H + i_axis, acc_drive_bias, i_axis < R)
-        store_matrix(partial + at_readout_code, acc_readout, i_axis, h, R, H)
-        tl.store(partial + at_readout_code + R * H + i_axis, acc_readout_bias, i_axis < R)
-    tl.store(partial + at_affine + h, acc_scale, h < H)
-    tl.store(partial + at_affine + H + h, acc_shift, h < H)
+        line = tl.arange(0, codes * 2 * IB)[:, None]
+        place = tl.where(line < IB, at_drive_code, at_readout_code) + line % IB * H
+        inside = (line < 2 * IB) & (line % IB < R) & (h < H)[None, :]
+        tl.store(partial + place + h[None, :], acc_codes, inside)
+        at_bias = tl.where(of_drive, at_drive_code, at_readout_code) + R * H + i_axis
+        tl.store(partial + at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R)
+    tl.store(partial + at_affine + h, tl.sum(acc_scale, axis=0), h < H)
+    tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)

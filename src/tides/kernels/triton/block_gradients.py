@@ -63,7 +63,7 @@ class BlockGradients:
         tiles, programs = shares(self.range, _TAIL_ROWS, _PROGRAMS)
         width = layout.at_drive - layout.at_skip
         partial = plan.space(shape.models, programs, width)
-        d_inner = plan.space(2, shape.models, self.range, layout.inner)
+        d_inner = plan.space(shape.models, self.range, 2 * layout.inner)
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
@@ -84,7 +84,7 @@ class BlockGradients:
             )  # fmt: skip
             plan.launch(
                 tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
-                **tail_flags, BM=_TAIL_ROWS,
+                **tail_flags, BM=_TAIL_ROWS, ALONE=LEAST_ROWS // run.hb,
             )  # fmt: skip
             self._sum(partial, sums, programs, width, layout.size, add=start > 0)
             plan.launch(
@@ -152,7 +152,7 @@ class BlockGradients:
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
             self.d_readout_codes, self.d_u, self.d_u, partial, shape.rows, layout.size, tiles, width,
             layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
-            **flags, BM=_HEAD_ROWS,
+            **flags, BM=_HEAD_ROWS, LEAST=LEAST_ROWS,
         )  # fmt: skip
         self._sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
         plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
@@ -183,7 +183,7 @@ class BlockGradients:
         left, d_square, codes = buffers
         tile = TILES["weights"]
         per_split = -(-self.range // (_SPLITS * tile.rows)) * tile.rows
-        group = tile.group(layout.rank, run.hb, run.ib)
+        group = tile.group(layout.rank, run.hb, run.ib, width)
         splits, groups = -(-self.range // per_split), -(-layout.rank // group)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept, load_input
+from tides.kernels.triton.block_weight_kernels import alone, weighted
+from tides.kernels.triton.product_kernels import product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
 
@@ -69,21 +71,23 @@ def tail_backward_block_kernel(
     g = tl.load(gradient + at, inside, 0.0)
     if DROP > 0:
         g = g * kept(seed + model, 1, row, HB, DROP)
-    m_value = load_matrix(value, f, h, F, H)
-    m_gate = load_matrix(gate, f, h, F, H)
-    linear = tl.dot(activated, tl.trans(m_value), input_precision=PRECISION)
+    m_value = split(load_matrix(value, f, h, F, H))
+    m_gate = split(load_matrix(gate, f, h, F, H))
+    halves = split(activated)
+    linear = product(halves, (tl.trans(m_value[0]), tl.trans(m_value[1])), PRECISION)
     linear += tl.load(value + F * H + f, f < F, 0.0)[None, :]
-    gating = tl.dot(activated, tl.trans(m_gate), input_precision=PRECISION)
+    gating = product(halves, (tl.trans(m_gate[0]), tl.trans(m_gate[1])), PRECISION)
     gating = tl.sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
-    d_linear = tl.dot(g, load_matrix(gate + F * H + F, h, f, H, F), input_precision=PRECISION) * gating
+    d_linear = product(split(g), split(load_matrix(gate + F * H + F, h, f, H, F)), PRECISION) * gating
     d_gating = d_linear * linear * (1.0 - gating)
     inner = local[:, None] * F + f[None, :]
     in_f = live[:, None] & (f < F)[None, :]
     tl.store(gated + inner, linear * gating, in_f)
+    inner += local[:, None] * F
     tl.store(d_inner + inner, d_linear, in_f)
-    tl.store(d_inner + tl.num_programs(1).to(tl.int64) * rows * F + inner, d_gating, in_f)
-    change = tl.dot(d_linear, m_value, input_precision=PRECISION)
-    change += tl.dot(d_gating, m_gate, input_precision=PRECISION)
+    tl.store(d_inner + F + inner, d_gating, in_f)
+    change = product(split(d_linear), m_value, PRECISION)
+    change += product(split(d_gating), m_gate, PRECISION)
     if DROP > 0:
         change = change * kept(seed + model, 0, row, HB, DROP)
     change = change * (cumulative + y * 0.3989422804014327 * tl.exp(-0.5 * y * y))
@@ -94,7 +98,7 @@ def tail_backward_block_kernel(
 def tail_sums_kernel(
     gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
     at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
-    HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    ALONE: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sums for the weights of tail and skip."""
     model = tl.program_id(1).to(tl.int64)
@@ -102,13 +106,15 @@ def tail_sums_kernel(
     packed += model * W
     h = tl.arange(0, HB)
     f = tl.arange(0, FB)
-    acc_value = tl.zeros((FB, HB), tl.float32)
-    acc_gate = tl.zeros((FB, HB), tl.float32)
-    acc_out = tl.zeros((HB, FB), tl.float32)
-    acc_value_bias = tl.zeros((FB,), tl.float32)
-    acc_gate_bias = tl.zeros((FB,), tl.float32)
-    acc_out_bias = tl.zeros((HB,), tl.float32)
-    acc_skip = tl.zeros((HB,), tl.float32)
+    # Value and gate of the inner maps side by side.
+    both = tl.arange(0, 2 * FB)
+    f_both = both % FB
+    place = both // FB * F + f_both
+    acc_inner = tl.zeros((2 * FB, HB), tl.float32)
+    acc_out = tl.zeros((ALONE * HB, FB), tl.float32)
+    acc_inner_bias = tl.zeros((BM, 2 * FB), tl.float32)
+    acc_out_bias = tl.zeros((BM, HB), tl.float32)
+    acc_skip = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         local = (program * tiles + tile) * BM + tl.arange(0, BM)
         live = (local < rows) & (start + local < N)
@@ -120,30 +126,30 @@ def tail_sums_kernel(
             x, affine + model * 2 * H, valid, packed, readout, seed + model, row, local, live, at_skip, H, HB,
             HAS_VALID, DROP,
         )  # fmt: skip
-        acc_skip += tl.sum(tl.load(d_y + at, inside, 0.0) * u, axis=0)
+        acc_skip += tl.load(d_y + at, inside, 0.0) * u
         inner = local[:, None] * F + f[None, :]
         in_f = live[:, None] & (f < F)[None, :]
-        change = tl.load(d_inner + inner, in_f, 0.0)
-        acc_value += tl.dot(tl.trans(change), activated, input_precision=PRECISION)
-        acc_value_bias += tl.sum(change, axis=0)
-        change = tl.load(d_inner + tl.num_programs(1).to(tl.int64) * rows * F + inner, in_f, 0.0)
-        acc_gate += tl.dot(tl.trans(change), activated, input_precision=PRECISION)
-        acc_gate_bias += tl.sum(change, axis=0)
+        change = tl.load(
+            d_inner + local[:, None] * (2 * F) + place[None, :], live[:, None] & (f_both < F)[None, :], 0.0
+        )
+        acc_inner += product(split(tl.trans(change)), split(activated), PRECISION)
+        acc_inner_bias += change
         # Beyond the last step g is zero, so nothing of it reaches the sums.
         g = tl.load(gradient + at, inside, 0.0)
         if DROP > 0:
             g = g * kept(seed + model, 1, row, HB, DROP)
-        acc_out += tl.dot(tl.trans(g), tl.load(gated + inner, in_f, 0.0), input_precision=PRECISION)
-        acc_out_bias += tl.sum(g, axis=0)
+        acc_out += product(weighted(alone(ALONE), g, ALONE, HB), split(tl.load(gated + inner, in_f, 0.0)), PRECISION)
+        acc_out_bias += g
 
     partial += (model * tl.num_programs(0) + program) * width
-    tl.store(partial + h, acc_skip, h < H)
+    tl.store(partial + h, tl.sum(acc_skip, axis=0), h < H)
     partial += H
-    store_matrix(partial, acc_value, f, h, F, H)
-    tl.store(partial + F * H + f, acc_value_bias, f < F)
-    partial += F * H + F
-    store_matrix(partial, acc_gate, f, h, F, H)
-    tl.store(partial + F * H + f, acc_gate_bias, f < F)
-    partial += F * H + F
-    store_matrix(partial, acc_out, h, f, H, F)
-    tl.store(partial + H * F + h, acc_out_bias, h < H)
+    # A map's weight, then its bias, for value and for gate.
+    at = partial + both // FB * (F * H + F)
+    tl.store(
+        at[:, None] + (both % FB)[:, None] * H + h[None, :], acc_inner, (both % FB < F)[:, None] & (h < H)[None, :]
+    )
+    tl.store(at + F * H + both % FB, tl.sum(acc_inner_bias, axis=0), both % FB < F)
+    partial += 2 * (F * H + F)
+    store_matrix(partial, acc_out, tl.arange(0, ALONE * HB), f, H, F)
+    tl.store(partial + H * F + h, tl.sum(acc_out_bias, axis=0), h < H)

@@ -30,10 +30,11 @@ class Tile(NamedTuple):
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
 
-    def group(self, rank: int, *widths: int) -> int:
-        """How many z_i one program serves that sums z_i ⊗ a tile of each of the `widths`."""
-        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(widths))
-        return min(wanted, self.columns // max(widths))
+    def group(self, rank: int, hb: int, ib: int, ob: int) -> int:
+        """How many z_i one program serves whose sums are (z_i, h, o) and (z_i, j, h)."""
+        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(hb, ib))
+        # The sums have to fit the registers.
+        return min(wanted, self.columns // max(hb, ib, hb * ob // 32))
 
 
 TILES = {

@@ -14,6 +14,12 @@ def weighted(weight, tile, COUNT: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def alone(COUNT: tl.constexpr):
+    """Weights (1, COUNT) for `weighted` that leave a tile as it is, with zeros below: products need many rows."""
+    return tl.where(tl.arange(0, COUNT) == 0, 1.0, 0.0)[None, :]
+
+
+@triton.jit
 def block_weight_kernel(
     left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
@@ -22,9 +28,8 @@ def block_weight_kernel(
 ):  # fmt: skip
     """Σ z̃_i left_h right_o over a split of the range (i, HB, OB), then Σ z_i z̃_j dq_h (i < R, IB, HB) and Σ dq_h (HB).
 
-    A program serves GROUP of the z_i; the first group also serves the constant 1 behind them, as the first of ALONE
-    weights whose others are 0: products need as many rows. Pairs z_i z̃_j are the same for every h, and those with
-    i = R are there already as i and j change places.
+    A program serves GROUP of the z_i; the first group also serves the constant 1 behind them. Pairs z_i z̃_j are the
+    same for every h, and those with i = R are there already as i and j change places.
     """
     first = tl.program_id(0) * GROUP
     part = tl.program_id(1).to(tl.int64)
@@ -41,7 +46,6 @@ def block_weight_kernel(
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
     member = first + tl.arange(0, GROUP)
-    alone = tl.where(tl.arange(0, ALONE) == 0, 1.0, 0.0)[None, :]
     acc = tl.zeros((GROUP * HB, OB), tl.float32)
     acc_gram = tl.zeros((GROUP * IB, HB), tl.float32)
     base = tl.zeros((ALONE * HB, OB), tl.float32)
@@ -61,7 +65,7 @@ def block_weight_kernel(
         halves = split(b)
         acc += product(weighted(weight, a, GROUP, HB), halves, PRECISION)
         if first == 0:
-            base += product(weighted(alone, a, ALONE, HB), halves, PRECISION)
+            base += product(weighted(alone(ALONE), a, ALONE, HB), halves, PRECISION)
         if NORM:
             q = tl.load(d_square + offset * H + at, in_h, 0.0)
             code = tl.load(codes + offset * R + n * R + i_axis[None, :], live & (i_axis < R)[None, :], 0.0)
