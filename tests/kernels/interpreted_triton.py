@@ -91,7 +91,7 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     gradients._ROWS = gradients._TAIL_ROWS = gradients._HEAD_ROWS = 16
     tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
     # Several tiles per program, splits per range and ranges per batch.
-    gradients._PROGRAMS, gradients._SPLITS, gradients._RANGE = 1, 1, (32, 32)
+    gradients._PROGRAMS, gradients._SUM_PROGRAMS, gradients._RANGE = 1, 1, (32, 32)
     kept = config._KEPT
     for number, case in enumerate(cases):
         # States are kept or made again.

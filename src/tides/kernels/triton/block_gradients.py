@@ -18,13 +18,13 @@ from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 
-# Launch shapes measured on an H200: rows of a tile, programs that keep sums, splits of a range for the mixes' weights,
-# steps of a range.
+# Launch shapes measured on an H200: rows of a tile, programs that keep sums, programs for the sums of the mixes'
+# weights, steps of a range.
 _ROWS = 64
 _TAIL_ROWS = 32
 _HEAD_ROWS = 64
 _PROGRAMS = 528
-_SPLITS = 132
+_SUM_PROGRAMS = 264
 _RANGE = (1 << 13, 1 << 17)
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
 _SUM_TILE = (64, 32)
@@ -67,7 +67,8 @@ class BlockGradients:
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
-        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", "readout_backward", "tail"))
+        name = "readout_backward" if run.readout_width <= 32 else "readout_backward_wide"
+        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", name, "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         for start in self.starts:
@@ -182,9 +183,10 @@ class BlockGradients:
         run, layout, models = self.run, self.layout, self.shape.models
         left, d_square, codes = buffers
         tile = TILES["weights"]
-        per_split = -(-self.range // (_SPLITS * tile.rows)) * tile.rows
         group = tile.group(layout.rank, run.hb, run.ib, width)
-        splits, groups = -(-self.range // per_split), -(-layout.rank // group)
+        groups = -(-layout.rank // group)
+        per_split = -(-self.range * groups // (_SUM_PROGRAMS * tile.rows)) * tile.rows
+        splits = -(-self.range // per_split)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(
             block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,

@@ -38,12 +38,14 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "enter": Tile(128, 8, 2, 64),
-    "leave": Tile(128, 8, 2, 64),
-    "readout": Tile(128, 8, 2, 64),
-    "readout_backward": Tile(128, 8, 2, 64),
-    "drive_backward": Tile(128, 8, 2, 64),
+    "enter": Tile(64, 4, 3, 64),
+    "leave": Tile(64, 4, 2, 64),
+    "readout": Tile(64, 4, 2, 64),
+    "readout_backward": Tile(64, 4, 3, 64),
+    # For more than 32 planes.
+    "readout_backward_wide": Tile(64, 4, 2, 128),
+    "drive_backward": Tile(64, 4, 2, 128),
     # One product each: neither stages nor columns.
     "tail": Tile(64, 4, 1, 0),
-    "weights": Tile(32, 8, 2, 256),
+    "weights": Tile(32, 4, 1, 128),
 }
