@@ -1,5 +1,6 @@
 """The backward half of a block's operator: launches of the gradients' kernels, range by range."""
 
+from tides.kernels.triton.adjoint_kernels import adjoint_kernel
 from tides.kernels.triton.block_backward_kernels import (
     drive_backward_kernel,
     heads_backward_kernel,
@@ -11,7 +12,6 @@ from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
 from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
-from tides.kernels.triton.evolve_kernels import adjoint_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.launch import Buffer
 from tides.kernels.triton.norm_kernels import norm_backward_kernel

@@ -83,23 +83,26 @@ def phi1(zr, zi, er, ei):
     small = square < 0.25
     nr = tl.where(small, zr, 0.0)
     ni = tl.where(small, zi, 0.0)
-    pr = nr * 0.0 + 2.0876757e-9
-    pi = ni * 0.0
-    pr, pi = multiply(pr, pi, nr, ni)
-    pr, pi = multiply(pr + 2.5052108e-8, pi, nr, ni)
-    pr, pi = multiply(pr + 2.7557319e-7, pi, nr, ni)
-    pr, pi = multiply(pr + 2.7557319e-6, pi, nr, ni)
-    pr, pi = multiply(pr + 2.4801587e-5, pi, nr, ni)
-    pr, pi = multiply(pr + 1.9841270e-4, pi, nr, ni)
-    pr, pi = multiply(pr + 1.3888889e-3, pi, nr, ni)
-    pr, pi = multiply(pr + 8.3333333e-3, pi, nr, ni)
-    pr, pi = multiply(pr + 4.1666667e-2, pi, nr, ni)
-    pr, pi = multiply(pr + 1.6666667e-1, pi, nr, ni)
-    pr, pi = multiply(pr + 0.5, pi, nr, ni)
+    # Real coefficients: Horner's scheme for the remainder by t² − 2 Re(z) t + |z|², which is 0 at t = z.
+    twice = 2.0 * nr
+    size = tl.where(small, square, 0.0)
+    last = nr * 0.0 + 2.0876757e-9
+    b = twice * last + 2.5052108e-8
+    last, b = b, twice * b + (2.7557319e-7 - size * last)
+    last, b = b, twice * b + (2.7557319e-6 - size * last)
+    last, b = b, twice * b + (2.4801587e-5 - size * last)
+    last, b = b, twice * b + (1.9841270e-4 - size * last)
+    last, b = b, twice * b + (1.3888889e-3 - size * last)
+    last, b = b, twice * b + (8.3333333e-3 - size * last)
+    last, b = b, twice * b + (4.1666667e-2 - size * last)
+    last, b = b, twice * b + (1.6666667e-1 - size * last)
+    last, b = b, twice * b + (0.5 - size * last)
+    pr = nr * b + (1.0 - size * last)
+    pi = ni * b
     inverse = 1.0 / tl.where(small, 1.0, square)
     fr = (er * zr + ei * zi) * inverse
     fi = (ei * zr - er * zi) * inverse
-    return tl.where(small, pr + 1.0, fr), tl.where(small, pi, fi)
+    return tl.where(small, pr, fr), tl.where(small, pi, fi)
 
 
 @triton.jit
@@ -110,21 +113,23 @@ def phi1_slope(zr, zi, ar, ai, pr, pi):
     nr = tl.where(small, zr, 0.0)
     ni = tl.where(small, zi, 0.0)
     # Σ (n+1) zⁿ/(n+2)!
-    qr = nr * 0.0 + 2.2964432e-8
-    qi = ni * 0.0
-    qr, qi = multiply(qr, qi, nr, ni)
-    qr, qi = multiply(qr + 2.5052108e-7, qi, nr, ni)
-    qr, qi = multiply(qr + 2.4801587e-6, qi, nr, ni)
-    qr, qi = multiply(qr + 2.2045855e-5, qi, nr, ni)
-    qr, qi = multiply(qr + 1.7361111e-4, qi, nr, ni)
-    qr, qi = multiply(qr + 1.1904762e-3, qi, nr, ni)
-    qr, qi = multiply(qr + 6.9444444e-3, qi, nr, ni)
-    qr, qi = multiply(qr + 3.3333333e-2, qi, nr, ni)
-    qr, qi = multiply(qr + 1.25e-1, qi, nr, ni)
-    qr, qi = multiply(qr + 3.3333333e-1, qi, nr, ni)
+    twice = 2.0 * nr
+    size = tl.where(small, square, 0.0)
+    last = nr * 0.0 + 2.2964432e-8
+    b = twice * last + 2.5052108e-7
+    last, b = b, twice * b + (2.4801587e-6 - size * last)
+    last, b = b, twice * b + (2.2045855e-5 - size * last)
+    last, b = b, twice * b + (1.7361111e-4 - size * last)
+    last, b = b, twice * b + (1.1904762e-3 - size * last)
+    last, b = b, twice * b + (6.9444444e-3 - size * last)
+    last, b = b, twice * b + (3.3333333e-2 - size * last)
+    last, b = b, twice * b + (1.25e-1 - size * last)
+    last, b = b, twice * b + (3.3333333e-1 - size * last)
+    qr = nr * b + (0.5 - size * last)
+    qi = ni * b
     inverse = 1.0 / tl.where(small, 1.0, square)
     dr = ar - pr
     di = ai - pi
     fr = (dr * zr + di * zi) * inverse
     fi = (di * zr - dr * zi) * inverse
-    return tl.where(small, qr + 0.5, fr), tl.where(small, qi, fi)
+    return tl.where(small, qr, fr), tl.where(small, qi, fi)

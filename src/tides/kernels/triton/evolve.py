@@ -8,21 +8,18 @@ from torch import Tensor
 
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.operators import evolve_operator
-from tides.kernels.triton.evolve_kernels import (
-    BILINEAR,
-    DIRAC,
-    GIVEN,
-    ZOH,
-    adjoint_kernel,
-    carry_kernel,
-    forward_kernel,
-)
+from tides.kernels.triton.adjoint_kernels import adjoint_kernel
+from tides.kernels.triton.evolve_kernels import BILINEAR, DIRAC, GIVEN, ZOH, carry_kernel, forward_kernel
 
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
-# A tile of a chunk holds this many (step, mode) pairs; a carry tile this many chunks.
-_TILE = 1024
+# (chunk, mode) pairs of a program, which is one warp: a program that waits for no other never synchronises.
+_LANES = 64
+# Least and most steps of a chunk, which has fewer where there would be less than so many pairs in all.
+_STEPS = (8, 64)
+_BUSY = 1 << 16
+# Chunks and modes of a carry tile.
 _CARRY_CHUNKS = 256
-_CARRY_MODES = 4
+_CARRY_MODES = 1
 
 
 class Stage(Protocol):
@@ -67,10 +64,12 @@ class ScanPlan:
     ) -> None:
         self.rows, self.steps, self.modes = rows, steps, modes = shape
         self.block = min(1 << (modes - 1).bit_length(), 128)
-        self.tile = max(16, _TILE // self.block)
-        self.chunks = -(-steps // self.tile)
+        least, most = _STEPS
+        tile = min(most, max(least, 1 << (max(1, rows * steps * modes // _BUSY).bit_length() - 1)))
+        self.chunks = -(-steps // tile)
         self.mode_blocks = -(-modes // self.block)
-        self.grid = (rows * self.chunks, self.mode_blocks)
+        lanes = max(1, _LANES // self.block)
+        self.grid = (rows * -(-self.chunks // lanes), self.mode_blocks)
         self.flags: dict[str, Any] = {
             "STATIC_DECAY": static_decay,
             "STATIC_FREQUENCY": static_frequency,
@@ -80,8 +79,10 @@ class ScanPlan:
             "REVERSE": reverse,
             "PACKED": packed,
             "HAS_S0": has_s0,
-            "T": self.tile,
+            "T": tile,
+            "C": lanes,
             "BP": self.block,
+            "num_warps": 1,
         }
 
     def run(self, stage: Stage, kernel: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: bool) -> None:
