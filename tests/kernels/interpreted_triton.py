@@ -88,7 +88,7 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     tiles, gradients, config = (
         importlib.import_module(f"tides.kernels.triton.block_{part}") for part in ("tiles", "gradients", "config")
     )
-    gradients._ROWS = gradients._TAIL_ROWS = gradients._HEAD_ROWS = 16
+    gradients._ROWS = 16
     tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
     # Several tiles per program, splits per range and ranges per batch.
     gradients._PROGRAMS, gradients._SUM_PROGRAMS, gradients._RANGE = 1, 1, (32, 32)

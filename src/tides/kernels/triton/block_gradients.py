@@ -21,10 +21,8 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 # Launch shapes measured on an H200: rows of a tile, programs that keep sums, programs for the sums of the mixes'
 # weights, steps of a range.
 _ROWS = 64
-_TAIL_ROWS = 32
-_HEAD_ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 264
+_SUM_PROGRAMS = 528
 _RANGE = (1 << 13, 1 << 17)
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
 _SUM_TILE = (64, 32)
@@ -60,15 +58,16 @@ class BlockGradients:
         self.d_readout_codes = plan.space(shape.models, shape.rows, layout.rank)
         d_states = [plan.space(state.size) for state in states]
         left, d_square, codes = buffers = self._range_buffers()
-        tiles, programs = shares(self.range, _TAIL_ROWS, _PROGRAMS)
+        sums_tile = TILES["tail_sums"]
+        tiles, programs = shares(self.range, sums_tile.rows, _PROGRAMS)
         width = layout.at_drive - layout.at_skip
         partial = plan.space(shape.models, programs, width)
         d_inner = plan.space(shape.models, self.range, 2 * layout.inner)
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
-        name = "readout_backward" if run.readout_width <= 32 else "readout_backward_wide"
-        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", name, "tail"))
+        width_name = "readout_backward" if run.readout_width <= 32 else "readout_backward_wide"
+        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", width_name, "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         for start in self.starts:
@@ -81,11 +80,11 @@ class BlockGradients:
             tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, d_inner, gated)
             plan.launch(
                 tail_backward_block_kernel, run.grid(tail_tile, self.range), *tail, *part, layout.at_skip, **tail_flags,
-                BM=tail_tile.rows, num_warps=tail_tile.warps,
+                **tail_tile.flags,
             )  # fmt: skip
             plan.launch(
                 tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
-                **tail_flags, BM=_TAIL_ROWS, ALONE=LEAST_ROWS // run.hb,
+                **tail_flags, **sums_tile.flags, ALONE=LEAST_ROWS // run.hb,
             )  # fmt: skip
             self._sum(partial, sums, programs, width, layout.size, add=start > 0)
             plan.launch(
@@ -145,7 +144,8 @@ class BlockGradients:
             )  # fmt: skip
             self._weights(self.totals[0], buffers, start, (d_drive, d_drive), run.ob, output=False)
         self._unpack()
-        tiles, programs = shares(shape.rows, _HEAD_ROWS, _PROGRAMS)
+        tile = TILES["heads"]
+        tiles, programs = shares(shape.rows, tile.rows, _PROGRAMS)
         width = layout.at_skip + 2 * layout.width
         partial = plan.space(shape.models, programs, width)
         flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")} | run.rate_flags
@@ -153,7 +153,7 @@ class BlockGradients:
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
             self.d_readout_codes, self.d_u, self.d_u, partial, shape.rows, layout.size, tiles, width,
             layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
-            **flags, BM=_HEAD_ROWS, LEAST=LEAST_ROWS,
+            **flags, **tile.flags, LEAST=LEAST_ROWS,
         )  # fmt: skip
         self._sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
         plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
@@ -183,16 +183,16 @@ class BlockGradients:
         run, layout, models = self.run, self.layout, self.shape.models
         left, d_square, codes = buffers
         tile = TILES["weights"]
-        group = tile.group(layout.rank, run.hb, run.ib, width)
-        groups = -(-layout.rank // group)
+        groups = -(-(layout.rank + 1) * run.hb // LEAST_ROWS)
+        groups += -(-layout.rank * run.ib // LEAST_ROWS) if layout.mix_norm else 0
         per_split = -(-self.range * groups // (_SUM_PROGRAMS * tile.rows)) * tile.rows
         splits = -(-self.range // per_split)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(
             block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
             start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
-            IB=run.ib, BM=tile.rows, GROUP=group, ALONE=LEAST_ROWS // run.hb, STAGES=tile.stages, NORM=layout.mix_norm,
-            BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, num_warps=tile.warps,
+            IB=run.ib, LEAST=LEAST_ROWS, STAGES=tile.stages, NORM=layout.mix_norm,
+            BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, **tile.flags,
         )  # fmt: skip
         self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
         self.plan.release(partial)

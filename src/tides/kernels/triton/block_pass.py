@@ -197,6 +197,6 @@ class BlockPass:
     def tile_flags(self, tile: Tile, width: int, *, backward: bool = False) -> dict[str, int]:
         """Of a pass whose mix has `width` columns."""
         rank = self.layout.rank
-        flags = {"BM": tile.rows, "num_warps": tile.warps, "STAGES": tile.stages}
+        flags = tile.flags | {"STAGES": tile.stages}
         flags |= {"COUNT": tile.matrices(rank, width), "ROOTS": tile.matrices(rank, self.hb)}
         return flags | {"GRAMS": tile.matrices(rank, self.ib)} if backward else flags

@@ -17,7 +17,9 @@ class Tile(NamedTuple):
     stages: int
     """Sets of matrices on their way from memory at a time."""
     columns: int
-    """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
+    """Width of one product: several matrices of a mix side by side."""
+    registers: int = 255
+    """At most so many for a thread: with 168 three programs of 4 warps run on a processor, with 128 four."""
 
     def fitted(self, rows: int) -> "Tile":
         """With fewer rows and warps where `rows` would make too few programs."""
@@ -26,26 +28,27 @@ class Tile(NamedTuple):
             tile = tile._replace(rows=tile.rows // 2, warps=max(4, tile.warps // 2))
         return tile
 
+    @property
+    def flags(self) -> dict[str, int]:
+        """As a launch takes them."""
+        return {"BM": self.rows, "num_warps": self.warps, "maxnreg": self.registers}
+
     def matrices(self, rank: int, width: int) -> int:
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
 
-    def group(self, rank: int, hb: int, ib: int, ob: int) -> int:
-        """How many z_i one program serves whose sums are (z_i, h, o) and (z_i, j, h)."""
-        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(hb, ib))
-        # The sums have to fit the registers.
-        return min(wanted, self.columns // max(hb, ib, hb * ob // 32))
-
 
 TILES = {
     "enter": Tile(64, 4, 3, 64),
-    "leave": Tile(64, 4, 2, 64),
+    "leave": Tile(64, 4, 2, 64, registers=128),
     "readout": Tile(64, 4, 2, 64),
-    "readout_backward": Tile(64, 4, 3, 64),
+    "readout_backward": Tile(64, 4, 3, 64, registers=168),
     # For more than 32 planes.
     "readout_backward_wide": Tile(64, 4, 2, 128),
-    "drive_backward": Tile(64, 4, 2, 128),
-    # One product each: neither stages nor columns.
-    "tail": Tile(64, 4, 1, 0),
-    "weights": Tile(32, 4, 1, 128),
+    "drive_backward": Tile(64, 4, 2, 64, registers=168),
+    # Products of one matrix each, without columns.
+    "tail": Tile(64, 4, 1, 0, registers=168),
+    "tail_sums": Tile(32, 4, 1, 0, registers=128),
+    "weights": Tile(32, 4, 1, 0),
+    "heads": Tile(64, 4, 1, 0),
 }
