@@ -66,8 +66,7 @@ class BlockGradients:
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
-        width_name = "readout_backward" if run.readout_width <= 32 else "readout_backward_wide"
-        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", width_name, "tail"))
+        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         for start in self.starts:

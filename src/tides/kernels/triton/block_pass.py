@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_sizes, padded
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
-from tides.kernels.triton.block_tiles import TILES, Tile
+from tides.kernels.triton.block_tiles import Tile, tile_of
 from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
 from tides.kernels.triton.last_kernels import take_last_kernel
@@ -113,7 +113,7 @@ class BlockPass:
                 pack_kernel, (self.hb, shape.models, mixes), self.packed, *tiles, *clocks, layout.size, base,
                 layout.at_readout - layout.at_drive, apart, layout.at_frequency, shape.batch, H=layout.width, P=modes,
                 R=layout.rank, HB=self.hb, PB=padded(2 * modes), IB=self.ib, NORM=layout.mix_norm,
-                CLOCKS=base == layout.at_drive,
+                CLOCKS=base == layout.at_drive, num_warps=self.ib * self.ib // 64,
             )  # fmt: skip
 
     def mixes(self) -> list[tuple[tuple[Buffer, ...], int, int, int]]:
@@ -189,7 +189,7 @@ class BlockPass:
 
     def tile(self, name: str, rows: int) -> Tile:
         """That of a pass over `rows` steps of every model."""
-        return TILES[name].fitted(rows * self.shape.models)
+        return tile_of(name, rows * self.shape.models, self.readout_width)
 
     def grid(self, tile: Tile, rows: int) -> tuple[int, int]:
         return -(-rows // tile.rows), self.shape.models

@@ -18,8 +18,8 @@ class Tile(NamedTuple):
     """Sets of matrices on their way from memory at a time."""
     columns: int
     """Width of one product: several matrices of a mix side by side."""
-    registers: int = 255
-    """At most so many for a thread: with 168 three programs of 4 warps run on a processor, with 128 four."""
+    registers: int | None = None
+    """A bound for each thread: with 168 three programs of 4 warps run on a processor at once, with 128 four."""
 
     def fitted(self, rows: int) -> "Tile":
         """With fewer rows and warps where `rows` would make too few programs."""
@@ -31,7 +31,8 @@ class Tile(NamedTuple):
     @property
     def flags(self) -> dict[str, int]:
         """As a launch takes them."""
-        return {"BM": self.rows, "num_warps": self.warps, "maxnreg": self.registers}
+        bound = {} if self.registers is None else {"maxnreg": self.registers}
+        return {"BM": self.rows, "num_warps": self.warps} | bound
 
     def matrices(self, rank: int, width: int) -> int:
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
@@ -39,16 +40,24 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "enter": Tile(64, 4, 3, 64),
+    "enter": Tile(64, 4, 3, 64, registers=128),
     "leave": Tile(64, 4, 2, 64, registers=128),
-    "readout": Tile(64, 4, 2, 64),
+    "readout": Tile(64, 4, 2, 64, registers=128),
     "readout_backward": Tile(64, 4, 3, 64, registers=168),
-    # For more than 32 planes.
-    "readout_backward_wide": Tile(64, 4, 2, 128),
     "drive_backward": Tile(64, 4, 2, 64, registers=168),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
     "tail_sums": Tile(32, 4, 1, 0, registers=128),
     "weights": Tile(32, 4, 1, 0),
     "heads": Tile(64, 4, 1, 0),
+    # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
+    "leave_wide": Tile(64, 4, 2, 64),
+    "readout_wide": Tile(64, 4, 2, 64),
+    "readout_backward_wide": Tile(64, 4, 2, 128),
 }
+
+
+def tile_of(name: str, rows: int, planes: int) -> Tile:
+    """The tile of a pass over `rows` steps of all models, whose states have so many planes."""
+    wide = f"{name}_wide"
+    return TILES[wide if planes > 32 and wide in TILES else name].fitted(rows)
