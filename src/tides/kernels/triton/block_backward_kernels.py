@@ -18,69 +18,72 @@ from tides.kernels.triton.tail_kernels import load_matrix
 
 @triton.jit
 def readout_kernel(
-    x, affine, valid, packed, mirror, root, s, backward_s, out, N, W, start, rows, at_down, eps, factor,
+    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, at_down, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr,
     NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Re(C s) of a range, made again for the tail's gradient."""
+    """Re(C s) of a range, made again for the tail's gradient; ρ and the code for `readout_backward_kernel`."""
     model = tl.program_id(1).to(tl.int64)
     local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     live = (local < rows) & (start + local < N)
     row = model * N + start + local
     _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    y = read_out(
+    y, code, rho = read_out(
         split(u), packed + model * W, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB,
         COUNT, ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
     )  # fmt: skip
     h = tl.arange(0, HB)
-    at = (model * rows + local)[:, None] * H + h[None, :]
-    tl.store(out + at, y * factor, live[:, None] & (h < H)[None, :])
+    i = tl.arange(0, IB)
+    local += model * rows
+    at = local[:, None] * H + h[None, :]
+    in_h = live[:, None] & (h < H)[None, :]
+    tl.store(out + at, y * factor, in_h)
+    if NORM:
+        tl.store(inverse + at, rho, in_h)
+    tl.store(codes + local[:, None] * R + i[None, :], code, live[:, None] & (i < R)[None, :])
 
 
 @triton.jit
 def readout_backward_kernel(
-    x, affine, valid, packed, kernel, root, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
-    N, W, start, rows, at_down, at_skip, eps, factor,
+    packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
+    N, W, start, rows, at_skip, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
-    DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, NORM: tl.constexpr,
+    BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """From dy (in d_u) and Re(C s) (in left): the gradients of s and of the code, and skip ⊙ dy in d_u."""
+    """From dy (in d_u), Re(C s) (in left) and ρ (in d_square): the gradients of s and of the code, skip ⊙ dy in d_u."""
     model = tl.program_id(1).to(tl.int64)
     local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     live = (local < rows) & (start + local < N)
     row = model * N + start + local
     local += model * rows
-    packed += model * W
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
     at_h = row[:, None] * H + h[None, :]
     in_h = live[:, None] & (h < H)[None, :]
     at_local = local[:, None] * H + h[None, :]
-    _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    down = packed + at_down
-    code = project_code(split(u), load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
+    in_code = live[:, None] & (i_axis < R)[None, :]
+    code = tl.load(codes + local[:, None] * R + i_axis[None, :], in_code, 0.0)
+    code = tl.where((i_axis == R)[None, :], 1.0, code)
     d_y = tl.load(d_u + at_h, in_h, 0.0)
-    tl.store(d_u + at_h, d_y * tl.load(packed + at_skip + h, h < H, 0.0)[None, :], in_h)
+    tl.store(d_u + at_h, d_y * tl.load(packed + model * W + at_skip + h, h < H, 0.0)[None, :], in_h)
     scaled = d_y * factor
     d_code = tl.zeros((BM, IB), tl.float32)
     if NORM:
-        root += model * 2 * (R + 1) * HB * IB
-        gram += model * 2 * (R + 1) * IB * HB
-        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+        rho = tl.load(d_square + at_local, in_h, 0.0)
         slope = -0.5 * rho * rho * d_y * tl.load(left + at_local, in_h, 0.0)
         tl.store(d_square + at_local, slope, in_h)
         # Through the column norms: 2 Σ_h slope_h (G_h z̃)_i.
+        gram += model * 2 * (R + 1) * IB * HB
         d_code = 2.0 * mix(split(slope), code, gram, R, GRAMS, STAGES, HB, IB, IB, PRECISION)
         scaled = scaled * rho
     tl.store(left + at_local, scaled, in_h)
     v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
     kernel += model * 2 * (R + 1) * OB * HB
     d_v, d_code = mix_backward(split(scaled), v, code, d_code, kernel, R, COUNT, STAGES, HB, OB, IB, PRECISION)
-    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
+    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, in_code)
     d_v = tl.where((o % 2 == 1)[None, :], -d_v, d_v)
     at_o = row[:, None] * (2 * P) + o[None, :]
     tl.store(d_s + at_o, d_v, live[:, None] & (o < 2 * P)[None, :])

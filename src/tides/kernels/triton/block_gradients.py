@@ -24,6 +24,8 @@ _ROWS = 64
 _PROGRAMS = 528
 _SUM_PROGRAMS = 528
 _RANGE = (1 << 13, 1 << 17)
+# Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
+_UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
 _SUM_TILE = (64, 32)
 _CLOCK_TILE = (1024, 4)
@@ -69,11 +71,13 @@ class BlockGradients:
         readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
+        backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
+        backward_flags = {key: value for key, value in backward_flags.items() if key not in _UNUSED}
         for start in self.starts:
             part = (shape.rows, layout.size, start, self.range)
             plan.launch(
                 readout_kernel, run.grid(readout, self.range), *run.inputs, matrices.mirror, matrices.root, *both, left,
-                *part, layout.at_readout_code, config.eps, config.factor, **run.readout_flags,
+                d_square, codes, *part, layout.at_readout_code, config.eps, config.factor, **run.readout_flags,
                 **run.tile_flags(readout, run.hb),
             )  # fmt: skip
             tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, d_inner, gated)
@@ -87,10 +91,9 @@ class BlockGradients:
             )  # fmt: skip
             self._sum(partial, sums, programs, width, layout.size, add=start > 0)
             plan.launch(
-                readout_backward_kernel, run.grid(backward, self.range), *run.inputs, matrices.kernel, matrices.root,
-                matrices.gram, *both, *d_both, self.d_u, left, d_square, codes, self.d_readout_codes, *part,
-                layout.at_readout_code, layout.at_skip, config.eps, config.factor, **run.readout_flags,
-                **run.tile_flags(backward, run.readout_width, backward=True),
+                readout_backward_kernel, run.grid(backward, self.range), run.packed, matrices.kernel, matrices.gram,
+                *both, *d_both, self.d_u, left, d_square, codes, self.d_readout_codes, *part, layout.at_skip,
+                config.factor, **backward_flags,
             )  # fmt: skip
             self._weights(self.totals[-1], buffers, start, both, run.readout_width, output=True)
         plan.release(*set(buffers), partial, d_inner, gated)

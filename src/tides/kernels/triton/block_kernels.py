@@ -152,16 +152,17 @@ def read_out(
     COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr,
     BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Re(C s) of a block of steps (rows, HB)."""
+    """Re(C s) of a block of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with."""
     down = packed + at_down
     code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
     v = split(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
     mirror += model * 2 * (R + 1) * HB * OB
     y = mix(v, code, mirror, R, COUNT, STAGES, OB, HB, IB, PRECISION)
+    rho = tl.zeros_like(y) + 1.0
     if NORM:
         root += model * 2 * (R + 1) * HB * IB
-        y = y * inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
-    return y
+        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+    return y * rho, code, rho
 
 
 @triton.jit
@@ -179,7 +180,7 @@ def leave_kernel(
     row += model * N
     packed += model * W
     raw, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    y = read_out(
+    y, _, _ = read_out(
         split(u), packed, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB, COUNT,
         ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
     )  # fmt: skip

@@ -199,4 +199,5 @@ class BlockPass:
         rank = self.layout.rank
         flags = tile.flags | {"STAGES": tile.stages}
         flags |= {"COUNT": tile.matrices(rank, width), "ROOTS": tile.matrices(rank, self.hb)}
-        return flags | {"GRAMS": tile.matrices(rank, self.ib)} if backward else flags
+        # As many as of the mix's own matrices: more would take the registers that others need.
+        return flags | {"GRAMS": tile.matrices(rank, max(self.ib, self.hb))} if backward else flags

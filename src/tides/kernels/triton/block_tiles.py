@@ -43,7 +43,7 @@ TILES = {
     "enter": Tile(64, 4, 3, 64, registers=128),
     "leave": Tile(64, 4, 2, 64, registers=128),
     "readout": Tile(64, 4, 2, 64, registers=128),
-    "readout_backward": Tile(64, 4, 3, 64, registers=168),
+    "readout_backward": Tile(64, 4, 2, 64, registers=128),
     "drive_backward": Tile(64, 4, 2, 64, registers=168),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
