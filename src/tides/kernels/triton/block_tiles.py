@@ -51,8 +51,8 @@ TILES = {
     "weights": Tile(32, 4, 1, 0),
     "heads": Tile(64, 4, 1, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
-    "leave_wide": Tile(64, 4, 2, 64),
-    "readout_wide": Tile(64, 4, 2, 64),
+    "leave_wide": Tile(64, 4, 2, 32, registers=128),
+    "readout_wide": Tile(64, 4, 2, 32, registers=128),
     "readout_backward_wide": Tile(64, 4, 2, 128),
 }
 
