@@ -18,6 +18,10 @@ def test_a_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, int, i
     check_block(case, sizes, 700, padded, "cuda")
 
 
+def test_a_block_of_many_planes_and_high_rank_equals_its_parts() -> None:
+    check_block({"bidirectional": True, "compat": "release"}, (16, 16, 16), 700, True, "cuda")
+
+
 def test_a_long_block_in_several_ranges_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its states are made again, as those of still longer ones.
     monkeypatch.setattr("tides.kernels.triton.block_config._KEPT", 0)

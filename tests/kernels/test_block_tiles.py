@@ -1,0 +1,32 @@
+"""Launch shapes of a block's passes."""
+
+import pytest
+
+pytest.importorskip("triton", reason="the triton backend needs triton")
+
+from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, Tile, tile_of
+
+
+def test_few_rows_make_smaller_tiles() -> None:
+    tile = Tile(256, 16, 1, 64)
+    assert tile.fitted(1_000_000) == tile
+    assert tile.fitted(40_000) == tile._replace(rows=128, warps=8)
+    assert tile.fitted(100) == tile._replace(rows=LEAST_ROWS, warps=4)
+
+
+@pytest.mark.parametrize(
+    ("rank", "width", "wanted"), [(8, 32, 2), (8, 16, 4), (3, 16, 4), (2, 16, 2), (1, 16, 2), (16, 128, 1)]
+)
+def test_products_hold_as_many_matrices_as_fit_and_as_there_are(rank: int, width: int, wanted: int) -> None:
+    assert Tile(64, 4, 1, 64).matrices(rank, width) == wanted
+
+
+def test_states_of_many_planes_have_their_own_tiles() -> None:
+    assert tile_of("leave", 10**6, 64) == TILES["leave_wide"]
+    assert tile_of("leave", 10**6, 32) == TILES["leave"]
+    assert tile_of("enter", 10**6, 64) == TILES["enter"]
+
+
+def test_registers_are_bounded_where_a_tile_says_so() -> None:
+    assert Tile(64, 4, 1, 64, registers=128).flags == {"BM": 64, "num_warps": 4, "maxnreg": 128}
+    assert "maxnreg" not in Tile(64, 4, 1, 64).flags
