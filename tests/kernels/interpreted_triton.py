@@ -121,7 +121,7 @@ def check_bilinear_forms() -> None:
 def main(what: str) -> None:
     # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
     evolve = importlib.import_module("tides.kernels.triton.evolve")
-    evolve._LANES, evolve._STEPS, evolve._CARRY_CHUNKS = 4, (8, 8), 2
+    evolve._LANES, evolve._STEPS, evolve._CARRY_CHUNKS = 8, (8, 8), 2
     if what == "layers":
         check_layers()
     elif what == "passes":

@@ -28,7 +28,7 @@ _RANGE = (1 << 13, 1 << 17)
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
 _SUM_TILE = (64, 32)
-_CLOCK_TILE = (1024, 4)
+_CLOCK_TILE = (2048, 1)
 
 
 class BlockGradients:
