@@ -1,6 +1,7 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones), `all-blocks` or `passes` says what to check.
+`layers` (the parts of a block), `blocks` (a few whole ones), `all-blocks`, `passes`, `addresses` or `all-addresses`
+says what to check.
 """
 
 import importlib
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from tests.functional.layers import Case, describe
+from tests.kernels.address_check import check_the_check, checked_addresses
 from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
 from tests.kernels.contract import Problem, check
 from tests.kernels.passes_contract import check_mixes, check_passes
@@ -118,7 +120,36 @@ def check_bilinear_forms() -> None:
     print(f"{len(shapes)} shapes of every pass")
 
 
+def check_addresses(everything: bool) -> None:
+    """Blocks, and with `everything` scans, in the tiles of a GPU; ranges, chunks and tiles end in the middle."""
+    check_the_check()
+    gradients = importlib.import_module("tides.kernels.triton.block_gradients")
+    config = importlib.import_module("tides.kernels.triton.block_config")
+    gradients._RANGE, config._KEPT = (64, 100), 0
+    blocks: list[tuple[dict[str, Any], tuple[int, int, int], int]] = [({"bidirectional": True}, (3, 2, 3), 37)]
+    if everything:
+        blocks += [({}, (32, 16, 8), 137), ({"compat": "release", "bidirectional": True}, (16, 16, 16), 41)]
+        blocks += [({}, (20, 5, 1), 70), ({"rank": "full"}, (6, 3, 2), 33), ({"projector_norm": False}, (5, 32, 7), 65)]
+    for number, (case, sizes, l) in enumerate(blocks):
+        with checked_addresses() as memory:
+            check_block(case, sizes, l, number % 2 == 0, "cpu")
+        assert memory.checked > 10_000
+        print("addresses of a block:", case, sizes, memory.checked, flush=True)
+    scans = [problem._replace(l=l) for problem in PROBLEMS for l in (1, 7, 65, 130)] if everything else []
+    for problem in scans:
+        with checked_addresses() as memory, use_backend("triton"):
+            check(problem, "cpu")
+        print("addresses of a scan:", describe(problem.case), problem.l, memory.checked, flush=True)
+    if everything:
+        with checked_addresses():
+            check_stacked("cpu", 70)
+    print(f"addresses of {len(blocks)} blocks and {len(scans)} scans")
+
+
 def main(what: str) -> None:
+    if what.endswith("addresses"):
+        check_addresses(what != "addresses")
+        return
     # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
     evolve = importlib.import_module("tides.kernels.triton.evolve")
     evolve._LANES, evolve._STEPS, evolve._CARRY_CHUNKS = 8, (8, 8), 2

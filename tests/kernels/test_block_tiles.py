@@ -27,6 +27,18 @@ def test_states_of_many_planes_have_their_own_tiles() -> None:
     assert tile_of("enter", 10**6, 64) == TILES["enter"]
 
 
+def test_few_programs_have_their_own_tiles() -> None:
+    assert tile_of("drive_backward", 30_000, 32) == TILES["drive_backward_few"]
+    assert tile_of("drive_backward", 10**6, 32) == TILES["drive_backward"]
+
+
+@pytest.mark.parametrize(
+    ("hb", "ib", "ob", "wanted"), [(32, 16, 32, 4), (16, 32, 64, 4), (32, 32, 64, 2), (16, 16, 16, 8)]
+)
+def test_sums_of_a_program_fit_its_registers(hb: int, ib: int, ob: int, wanted: int) -> None:
+    assert TILES["weights"].group(8, hb, ib, ob) == wanted
+
+
 def test_registers_are_bounded_where_a_tile_says_so() -> None:
     assert Tile(64, 4, 1, 64, registers=128).flags == {"BM": 64, "num_warps": 4, "maxnreg": 128}
     assert "maxnreg" not in Tile(64, 4, 1, 64).flags

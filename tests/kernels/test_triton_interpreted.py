@@ -38,6 +38,15 @@ def test_interpreted_passes_of_bilinear_forms_equal_torch() -> None:
     assert "6 shapes of every pass" in _interpret("passes")
 
 
+def test_kernels_touch_their_own_buffers_alone() -> None:
+    assert "addresses of 1 blocks and 0 scans" in _interpret("addresses")
+
+
+@pytest.mark.slow
+def test_kernels_of_every_kind_touch_their_own_buffers_alone() -> None:
+    assert "addresses of 6 blocks and 28 scans" in _interpret("all-addresses")
+
+
 @pytest.mark.slow
 def test_interpreted_blocks_of_every_kind_equal_their_parts() -> None:
     assert "9 blocks, stacked models and dropout" in _interpret("all-blocks")

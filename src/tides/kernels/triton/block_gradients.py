@@ -22,7 +22,7 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 # weights, steps of a range.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 528
+_SUM_PROGRAMS = 264
 _RANGE = (1 << 13, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -185,15 +185,15 @@ class BlockGradients:
         run, layout, models = self.run, self.layout, self.shape.models
         left, d_square, codes = buffers
         tile = TILES["weights"]
-        groups = -(-(layout.rank + 1) * run.hb // LEAST_ROWS)
-        groups += -(-layout.rank * run.ib // LEAST_ROWS) if layout.mix_norm else 0
+        group = tile.group(layout.rank, run.hb, run.ib, width)
+        groups = -(-layout.rank // group)
         per_split = -(-self.range * groups // (_SUM_PROGRAMS * tile.rows)) * tile.rows
         splits = -(-self.range // per_split)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(
             block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
             start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
-            IB=run.ib, LEAST=LEAST_ROWS, STAGES=tile.stages, NORM=layout.mix_norm,
+            IB=run.ib, GROUP=group, ALONE=LEAST_ROWS // run.hb, STAGES=tile.stages, NORM=layout.mix_norm,
             BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, **tile.flags,
         )  # fmt: skip
         self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)

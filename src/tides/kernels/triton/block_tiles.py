@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 # Programs below which a pass takes smaller tiles: two for each of an H200's processors.
 _FEW = 264
+# Programs of four warps that run at the same time: four on each of them.
+_AT_ONCE = 528
 # A group of four warps multiplies tiles of 64 rows.
 LEAST_ROWS = 64
 
@@ -17,7 +19,7 @@ class Tile(NamedTuple):
     stages: int
     """Sets of matrices on their way from memory at a time."""
     columns: int
-    """Width of one product: several matrices of a mix side by side."""
+    """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
     registers: int | None = None
     """A bound for each thread: with 168 three programs of 4 warps run on a processor at once, with 128 four."""
 
@@ -38,26 +40,38 @@ class Tile(NamedTuple):
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
 
+    def group(self, rank: int, hb: int, ib: int, ob: int) -> int:
+        """How many z_i one program serves whose sums are (z_i, h, o) and (z_i, j, h)."""
+        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(hb, ib))
+        # The sums have to fit the registers.
+        return min(wanted, self.columns // max(hb, ib, hb * ob // 32))
+
 
 TILES = {
     "enter": Tile(64, 4, 3, 64, registers=128),
     "leave": Tile(64, 4, 2, 64, registers=128),
     "readout": Tile(64, 4, 2, 64, registers=128),
     "readout_backward": Tile(64, 4, 2, 64, registers=128),
-    "drive_backward": Tile(64, 4, 2, 64, registers=168),
+    "drive_backward": Tile(64, 4, 2, 64, registers=128),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
-    "tail_sums": Tile(32, 4, 1, 0, registers=128),
-    "weights": Tile(32, 4, 1, 0),
+    "tail_sums": Tile(32, 4, 1, 0),
     "heads": Tile(64, 4, 1, 0),
+    "weights": Tile(32, 4, 1, 128),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 32, registers=128),
-    "readout_wide": Tile(64, 4, 2, 32, registers=128),
+    "readout_wide": Tile(64, 4, 2, 64),
     "readout_backward_wide": Tile(64, 4, 2, 128),
+    # Instead of those above where all programs run at once: then the time of one counts, not how many there are.
+    "drive_backward_few": Tile(64, 4, 2, 128),
 }
 
 
 def tile_of(name: str, rows: int, planes: int) -> Tile:
     """The tile of a pass over `rows` steps of all models, whose states have so many planes."""
-    wide = f"{name}_wide"
-    return TILES[wide if planes > 32 and wide in TILES else name].fitted(rows)
+    few, wide = f"{name}_few", f"{name}_wide"
+    if few in TILES and rows <= _AT_ONCE * TILES[few].rows:
+        name = few
+    elif wide in TILES and planes > 32:
+        name = wide
+    return TILES[name].fitted(rows)
