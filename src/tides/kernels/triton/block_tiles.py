@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 # Programs below which a pass takes smaller tiles: two for each of an H200's processors.
 _FEW = 264
-# Programs of four warps that run at the same time: four on each of them.
-_AT_ONCE = 528
 # A group of four warps multiplies tiles of 64 rows.
 LEAST_ROWS = 64
 
@@ -62,16 +60,11 @@ TILES = {
     "leave_wide": Tile(64, 4, 2, 32, registers=128),
     "readout_wide": Tile(64, 4, 2, 64),
     "readout_backward_wide": Tile(64, 4, 2, 128),
-    # Instead of those above where all programs run at once: then the time of one counts, not how many there are.
-    "drive_backward_few": Tile(64, 4, 2, 128),
+    "drive_backward_wide": Tile(64, 4, 2, 64, registers=168),
 }
 
 
 def tile_of(name: str, rows: int, planes: int) -> Tile:
     """The tile of a pass over `rows` steps of all models, whose states have so many planes."""
-    few, wide = f"{name}_few", f"{name}_wide"
-    if few in TILES and rows <= _AT_ONCE * TILES[few].rows:
-        name = few
-    elif wide in TILES and planes > 32:
-        name = wide
-    return TILES[name].fitted(rows)
+    wide = f"{name}_wide"
+    return TILES[wide if planes > 32 and wide in TILES else name].fitted(rows)
