@@ -58,7 +58,7 @@ TILES = {
     "weights": Tile(32, 4, 1, 128),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 32, registers=128),
-    "readout_wide": Tile(64, 4, 2, 64),
+    "readout_wide": Tile(64, 4, 2, 32, registers=128),
     "readout_backward_wide": Tile(64, 4, 2, 128),
     "drive_backward_wide": Tile(64, 4, 2, 64, registers=168),
 }
