@@ -7,13 +7,6 @@ pytest.importorskip("triton", reason="the triton backend needs triton")
 from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, Tile, tile_of
 
 
-def test_few_rows_make_smaller_tiles() -> None:
-    tile = Tile(256, 16, 1, 64)
-    assert tile.fitted(1_000_000) == tile
-    assert tile.fitted(40_000) == tile._replace(rows=128, warps=8)
-    assert tile.fitted(100) == tile._replace(rows=LEAST_ROWS, warps=4)
-
-
 @pytest.mark.parametrize(
     ("rank", "width", "wanted"), [(8, 32, 2), (8, 16, 4), (3, 16, 4), (2, 16, 2), (1, 16, 2), (16, 128, 1)]
 )
@@ -22,9 +15,9 @@ def test_products_hold_as_many_matrices_as_fit_and_as_there_are(rank: int, width
 
 
 def test_states_of_many_planes_have_their_own_tiles() -> None:
-    assert tile_of("leave", 10**6, 64) == TILES["leave_wide"]
-    assert tile_of("leave", 10**6, 32) == TILES["leave"]
-    assert tile_of("enter", 10**6, 64) == TILES["enter"]
+    assert tile_of("leave", 64) == TILES["leave_wide"]
+    assert tile_of("leave", 32) == TILES["leave"]
+    assert tile_of("enter", 64) == TILES["enter"]
 
 
 @pytest.mark.parametrize("name", TILES)

@@ -68,7 +68,7 @@ class BlockGradients:
         gated = plan.space(shape.models, self.range, layout.inner)
         sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
-        readout, backward, tail_tile = (run.tile(name, self.range) for name in ("readout", "readout_backward", "tail"))
+        readout, backward, tail_tile = (run.tile(name) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
@@ -137,7 +137,7 @@ class BlockGradients:
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
-        tile = run.tile("drive_backward", self.range)
+        tile = run.tile("drive_backward")
         for start in self.starts:
             plan.launch(
                 drive_backward_kernel, run.grid(tile, self.range), *run.inputs, *run.drive[1:], d_drive, self.d_u,

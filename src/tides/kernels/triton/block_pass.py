@@ -134,7 +134,7 @@ class BlockPass:
         else:
             decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
             drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
-        tile = self.tile("enter", shape.rows)
+        tile = self.tile("enter")
         self.plan.launch(
             enter_kernel, self.grid(tile, shape.rows), *self.inputs, self.drive.kernel, self.drive.root, decay, drive,
             shape.rows, layout.size, layout.at_drive_code, config.eps, config.clip, **self.drive_flags,
@@ -171,7 +171,7 @@ class BlockPass:
 
     def run_leave(self, states: list[Buffer], out: Buffer) -> None:
         layout, config = self.layout, self.config
-        tile = self.tile("leave", self.shape.rows)
+        tile = self.tile("leave")
         self.plan.launch(
             leave_kernel, self.grid(tile, self.shape.rows), *self.inputs, self.readout.mirror, self.readout.root,
             states[0], states[-1], self.seed, out, self.shape.rows, layout.size, layout.at_readout_code, layout.at_skip,
@@ -187,9 +187,8 @@ class BlockPass:
             FOLLOWING=self.config.hold == "following",
         )  # fmt: skip
 
-    def tile(self, name: str, rows: int) -> Tile:
-        """That of a pass over `rows` steps of every model."""
-        return tile_of(name, rows * self.shape.models, self.readout_width)
+    def tile(self, name: str) -> Tile:
+        return tile_of(name, self.readout_width)
 
     def grid(self, tile: Tile, rows: int) -> tuple[int, int]:
         return -(-rows // tile.rows), self.shape.models

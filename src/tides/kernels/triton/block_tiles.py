@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-# Programs below which a pass takes smaller tiles: two for each of an H200's processors.
-_FEW = 264
 # A group of four warps multiplies tiles of 64 rows.
 LEAST_ROWS = 64
 
@@ -20,13 +18,6 @@ class Tile(NamedTuple):
     """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
     registers: int | None = None
     """A bound for each thread: with 168 three programs of 4 warps run on a processor at once, with 128 four."""
-
-    def fitted(self, rows: int) -> "Tile":
-        """With fewer rows and warps where `rows` would make too few programs."""
-        tile = self
-        while tile.rows > LEAST_ROWS and rows < _FEW * tile.rows:
-            tile = tile._replace(rows=tile.rows // 2, warps=max(4, tile.warps // 2))
-        return tile
 
     @property
     def flags(self) -> dict[str, int]:
@@ -64,7 +55,7 @@ TILES = {
 }
 
 
-def tile_of(name: str, rows: int, planes: int) -> Tile:
-    """The tile of a pass over `rows` steps of all models, whose states have so many planes."""
+def tile_of(name: str, planes: int) -> Tile:
+    """The tile of a pass whose states have so many planes."""
     wide = f"{name}_wide"
-    return TILES[wide if planes > 32 and wide in TILES else name].fitted(rows)
+    return TILES[wide if planes > 32 and wide in TILES else name]
