@@ -44,8 +44,8 @@ def register_model(
 
 def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None) -> Path:
     """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
-    `read_metadata`. Each file is written aside and renamed, and the first one holds the digest of the other: a folder
-    that was only half replaced is refused by `load`.
+    `read_metadata`. Each file is written aside and renamed, and the config holds a digest of the weights: a folder that
+    was only half replaced is refused by `load`.
     """
     tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
     weights = serialise(tensors)
@@ -76,7 +76,8 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
         tensors = deserialise(weights)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{folder}: {_WEIGHTS} cannot be read: {error}") from error
-    if config.get("weights_sha256", digest := hashlib.sha256(weights).hexdigest()) != digest:
+    # Folders of earlier versions hold no digest.
+    if config.get("weights_sha256") not in (None, hashlib.sha256(weights).hexdigest()):
         raise DataError(
             f"{folder}: {_WEIGHTS} is not the file that {_CONFIG} was written with: saving over this folder was "
             "interrupted, or one of them was replaced; save the model again"
