@@ -4,6 +4,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
+from tides.kernels.triton.evolve import chunk_steps
 from tides.kernels.triton.launch import aligned
 from tides.kernels.triton.packing import Layout
 
@@ -91,6 +92,10 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
         places = clocks * shape.steps
         sizes |= {"decay": places, "drives": 2 * places}
         sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
+    else:
+        # What reaches every chunk of the scans, which the backward pass makes again from there.
+        chunks = -(-shape.steps // chunk_steps(shape.sequences, shape.steps, layout.modes))
+        sizes |= {f"carries {direction}": 2 * clocks * chunks for direction in range(layout.directions)}
     return sizes
 
 

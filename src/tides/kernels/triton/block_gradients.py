@@ -10,7 +10,7 @@ from tides.kernels.triton.block_backward_kernels import (
 from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
+from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, pair_width
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.launch import Buffer
@@ -22,7 +22,7 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 # weights, steps of a range.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 264
+_SUM_PROGRAMS = 396
 _RANGE = (1 << 13, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -44,6 +44,7 @@ class BlockGradients:
         eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
         self.range = min(rows, max(_ROWS, min(most, max(least, eighth)) // models))
         self.starts = range(0, rows, self.range)
+        self.jb = pair_width(run.layout.rank)
         self.totals = self._totals()
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
@@ -171,7 +172,7 @@ class BlockGradients:
     def _totals(self) -> list[Buffer]:
         """Room for the gradients of K and of the Gram form, as `block_weight_kernel` has them, the drive's first."""
         run, layout, models = self.run, self.layout, self.shape.models
-        pairs = layout.rank * run.ib + 1 if layout.mix_norm else 0
+        pairs = layout.rank * self.jb + run.ib if layout.mix_norm else 0
         widths = (run.ob, run.readout_width)
         sizes = [models * run.hb * ((layout.rank + 1) * width + pairs) for width in widths]
         self.whole = self.plan.space(sum(sizes))
@@ -185,15 +186,15 @@ class BlockGradients:
         run, layout, models = self.run, self.layout, self.shape.models
         left, d_square, codes = buffers
         tile = TILES["weights"]
-        group = tile.group(layout.rank, run.hb, run.ib, width)
-        groups = -(-layout.rank // group)
-        per_split = -(-self.range * groups // (_SUM_PROGRAMS * tile.rows)) * tile.rows
+        group, pairs = tile.group(layout.rank, run.hb, width), tile.group(layout.rank, self.jb, run.hb)
+        kinds = 1 + -(-layout.rank // group) + (-(-layout.rank // pairs) if layout.mix_norm else 0)
+        per_split = -(-self.range * kinds // (_SUM_PROGRAMS * tile.rows)) * tile.rows
         splits = -(-self.range // per_split)
         partial = self.plan.space(splits * total.size)
         self.plan.launch(
-            block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
+            block_weight_kernel, (kinds, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
             start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
-            IB=run.ib, GROUP=group, ALONE=LEAST_ROWS // run.hb, STAGES=tile.stages, NORM=layout.mix_norm,
+            IB=run.ib, JB=self.jb, GROUP=group, PAIRS=pairs, LEAST=LEAST_ROWS, STAGES=tile.stages, NORM=layout.mix_norm,
             BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, **tile.flags,
         )  # fmt: skip
         self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
@@ -208,7 +209,7 @@ class BlockGradients:
             plan.launch(
                 unpack_kernel, (layout.width, models, mixes), run.packed, total, self.d_packed, d_norm, layout.size,
                 base, step, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=padded(2 * modes), IB=run.ib,
-                NORM=layout.mix_norm,
+                JB=self.jb, NORM=layout.mix_norm,
             )  # fmt: skip
             if layout.mix_norm:
                 at = self.d_packed.part(layout.at_norm(base, modes // layout.modes), modes)

@@ -88,7 +88,7 @@ def pack_kernel(
 @triton.jit
 def unpack_kernel(
     packed, d_kernel, d_packed, d_norm, W, at_base, packed_step, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr,
+    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, JB: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G.
 
@@ -101,7 +101,7 @@ def unpack_kernel(
     packed += model * W
     d_packed += model * W
     model += mix * tl.num_programs(1)
-    pairs: tl.constexpr = (R * IB + 1) * HB if NORM else 0
+    pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
     d_kernel += model * ((R + 1) * HB * PB + pairs)
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
@@ -109,10 +109,10 @@ def unpack_kernel(
     change = tl.load(d_kernel + at + o[:, None], (i <= R)[None, :] & (o < 2 * P)[:, None], 0.0)
     if NORM:
         tile = load_factors(packed, at_base, h, H, P, R, PB, IB)
-        # The Gram form is symmetric: only i < R is there, and (R, R) behind it.
+        # The Gram form is symmetric: pairs of the constant are there once, behind the others.
         lower = tl.minimum(i[:, None], i[None, :])
         upper = tl.maximum(i[:, None], i[None, :])
-        place = tl.where(lower < R, lower * IB + upper, R * IB)
+        place = tl.where(upper < R, lower * JB + upper, R * JB + lower)
         gram = tl.load(d_kernel + (R + 1) * HB * PB + place * HB + h, upper <= R, 0.0)
         p = tl.arange(0, PB // 2)
         pairs = tl.sum(tl.reshape(tl.sum(change * tile, axis=1), (PB // 2, 2)), axis=1)
