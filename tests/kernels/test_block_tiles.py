@@ -27,7 +27,8 @@ def test_no_rows_are_multiplied_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "wide", "across", "wanted"), [(8, 32, 32, 4), (16, 16, 64, 4), (8, 32, 64, 2), (8, 16, 16, 8), (1, 8, 32, 8)]
+    ("rank", "wide", "across", "wanted"),
+    [(8, 32, 32, 4), (16, 16, 64, 4), (8, 32, 64, 2), (8, 16, 16, 8), (1, 8, 32, 8)],
 )
 def test_sums_of_a_program_fit_its_registers(rank: int, wide: int, across: int, wanted: int) -> None:
     assert TILES["weights"].group(rank, wide, across) == wanted

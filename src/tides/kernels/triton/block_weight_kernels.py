@@ -124,8 +124,8 @@ def block_weight_kernel(
 ):  # fmt: skip
     """Over a split of the range: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB), Σ z̃_j dq_h (IB, HB).
 
-    The grid's first axis are kinds of programs, none of which holds more sums than leave room for others beside it: GROUP
-    of the z_i, PAIRS of the pairs' z_i, and last the constant 1 behind them.
+    The grid's first axis are kinds of programs, because few could run beside one that holds all sums: GROUP of the z_i,
+    PAIRS of the pairs' z_i, and last the constant 1 behind them.
     """
     kind = tl.program_id(0)
     part = tl.program_id(1).to(tl.int64)
