@@ -12,7 +12,15 @@ import triton.language as tl
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
 from tides.kernels.triton.block_tail_kernels import store_matrix
 from tides.kernels.triton.block_weight_kernels import alone, weighted
-from tides.kernels.triton.product_kernels import halve_rows, inverse_rms, mix, mix_backward, open_matrices, product, split
+from tides.kernels.triton.product_kernels import (
+    halve_rows,
+    inverse_rms,
+    mix,
+    mix_backward,
+    open_matrices,
+    product,
+    split,
+)
 from tides.kernels.triton.tail_kernels import load_matrix
 
 

@@ -19,7 +19,6 @@ def alone(COUNT: tl.constexpr):
     return tl.where(tl.arange(0, COUNT) == 0, 1.0, 0.0)[None, :]
 
 
-
 @triton.jit
 def load_rows(pointer, offset, live, BM: tl.constexpr, WIDTH: tl.constexpr, WB: tl.constexpr):
     """Rows `offset`, … of (rows, WIDTH) as a tile (BM, WB), zeros outside."""

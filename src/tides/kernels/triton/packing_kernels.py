@@ -37,9 +37,9 @@ def pack_kernel(
 ):  # fmt: skip
     """Column h of a mix: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
 
-    All of them as halves in units of h (`product_kernels`): `kernel` (i, o, h) for products that sum over h, `mirror` (i, h, o) for
-    those that sum over o, `root` (j, h, i) and `gram_out` (j, i, h). The grid's third axis are mixes, `packed_step`
-    apart in `packed` and `step` where they go. With `CLOCKS` also a row of frequencies and of time scales
+    All of them as halves in units of h (`product_kernels`): `kernel` (i, o, h) for products that sum over h, `mirror`
+    (i, h, o) for those that sum over o, `root` (j, h, i) and `gram_out` (j, i, h). The grid's third axis are mixes,
+    `packed_step` apart in `packed` and `step` where they go. With `CLOCKS` also a row of frequencies and of time scales
     exp(log step) for every sequence, as `evolve` wants them.
     """
     h = tl.program_id(0)

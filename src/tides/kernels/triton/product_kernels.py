@@ -1,8 +1,8 @@
 """A tile of steps times the many small matrices of a mix, with float32's accuracy on units for shorter numbers.
 
-Three products of halves replace one of float32: a b ≈ a₁b₁ + a₁b₀ + a₀b₁ with a₁ = a rounded to 11 bits and a₀ = a − a₁.
-Triton can split operands itself, but would do so again for every product. Here weights are split once when they are
-packed, and a tile of steps once before the loop over the matrices.
+Three products of halves replace one of float32: a b ≈ a₁b₁ + a₁b₀ + a₀b₁ with a₁ = a rounded to 11 bits and
+a₀ = a − a₁. Triton can split operands itself, but would do so again for every product. Here weights are split once when
+they are packed, and a tile of steps once before the loop over the matrices.
 
 Halves are TF32 numbers (`split`) or, in the mixes, float16 (`halve`): as many bits in half the bytes and at twice the
 rate, but with a short range. So a row of steps, and of the weights all that belongs to a channel, is divided by a power
