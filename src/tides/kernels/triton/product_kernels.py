@@ -6,7 +6,8 @@ they are packed, and a tile of steps once before the loop over the matrices.
 
 Halves are TF32 numbers (`split`) or, in the mixes, float16 (`halve`): as many bits in half the bytes and at twice the
 rate, but with a short range. So a row of steps, and of the weights all that belongs to a channel, is divided by a power
-of two, its unit, which brings it below 2¹⁰: what is 2⁻¹³ of the largest still has all of its 22 bits.
+of two, its unit, which brings its largest number to between 2¹⁴ and 2¹⁵. All 22 bits are then kept of whatever is at
+least 2⁻¹⁶ of that number, and nothing is off by more than 2⁻³⁹ of it.
 
 Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them, and behind
 them the units of the channels in float32. A loop takes `COUNT` of them at once: wider products wait less often for each
@@ -26,15 +27,16 @@ def split(x):
 
 @triton.jit
 def unit_of(largest):
-    """The power of two by which numbers up to `largest` are divided to lie below 2¹⁰, and its inverse."""
-    bits = largest.to(tl.int32, bitcast=True) & 0x7F800000
-    bits = tl.minimum(tl.maximum(bits, 0x0D800000), 0x71800000) - 0x04800000
-    return bits.to(tl.float32, bitcast=True), (0x7F000000 - bits).to(tl.float32, bitcast=True)
+    """The power of two that takes numbers up to `largest` below 2¹⁵ when they are divided by it, and its inverse."""
+    exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
+    # Not below 2⁻¹²⁶; what is smaller than 2⁻¹¹² then ends below 2¹⁴, with bits enough.
+    unit = tl.maximum(exponent - 0x07000000, 0x00800000)
+    return unit.to(tl.float32, bitcast=True), (0x7F000000 - unit).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def halve(x):
-    """x₁ and x₀ of numbers below 2¹⁰."""
+    """x₁ and x₀ of numbers below 2¹⁵."""
     high = x.to(tl.float16)
     return high, (x - high.to(tl.float32)).to(tl.float16)
 
@@ -153,4 +155,5 @@ def inverse_rms(
         part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
         part = tl.reshape(part, (code.shape[0], COUNT, HB))
         square += tl.sum(part * part, axis=1)
-    return tl.rsqrt(square * (unit * unit) * (units * units) + (value * value + eps))
+    factor = unit * units
+    return tl.rsqrt(square * factor * factor + (value * value + eps))
