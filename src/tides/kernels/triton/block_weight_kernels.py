@@ -51,8 +51,14 @@ def load_members(codes, offset, live, first, R: tl.constexpr, COUNT: tl.constexp
 
 
 @triton.jit
+def add_sums(out, at, total, inside, start):
+    """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
+    tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
+
+
+@triton.jit
 def sum_members(
-    left, right, behind, codes, out, limit, first, H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr,
+    left, right, behind, codes, out, start, limit, first, H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr,
     HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
     BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -65,12 +71,12 @@ def sum_members(
         total += product(wide, load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT), PRECISION)
     place = first * HB + tl.arange(0, GROUP * HB)[:, None]
     o = tl.arange(0, OB)[None, :]
-    tl.store(out + place * OB + o, total, place + o * 0 < R * HB)
+    add_sums(out, place * OB + o, total, place + o * 0 < R * HB, start)
 
 
 @triton.jit
 def sum_pairs(
-    codes, d_square, out, limit, first, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, JB: tl.constexpr,
+    codes, d_square, out, start, limit, first, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, JB: tl.constexpr,
     BM: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Σ z_i z_j dq_h for i = first, … (PAIRS, JB, HB)."""
@@ -82,14 +88,14 @@ def sum_pairs(
         total += product(wide, split(load_rows(d_square, offset, live, BM, H, HB)), PRECISION)
     place = first * JB + tl.arange(0, PAIRS * JB)[:, None]
     h = tl.arange(0, HB)[None, :]
-    tl.store(out + place * HB + h, total, place + h * 0 < R * JB)
+    add_sums(out, place * HB + h, total, place + h * 0 < R * JB, start)
 
 
 @triton.jit
 def sum_constant(
-    left, right, behind, codes, d_square, out, out_pairs, limit, H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr, STAGES: tl.constexpr,
-    NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+    left, right, behind, codes, d_square, out, out_pairs, start, limit, H: tl.constexpr, P2: tl.constexpr,
+    R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr,
+    STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Σ left_h right_o (HB, OB) and Σ z̃_j dq_h (IB, HB): what the constant 1 is multiplied with."""
     heights: tl.constexpr = max(1, LEAST // HB)
@@ -107,11 +113,11 @@ def sum_constant(
             total_pairs += product(weighted(alone(lengths), code, lengths, IB), change, PRECISION)
     h = tl.arange(0, heights * HB)[:, None]
     o = tl.arange(0, OB)[None, :]
-    tl.store(out + h * OB + o, total, h + o * 0 < HB)
+    add_sums(out, h * OB + o, total, h + o * 0 < HB, start)
     if NORM:
         i = tl.arange(0, lengths * IB)[:, None]
         h = tl.arange(0, HB)[None, :]
-        tl.store(out_pairs + i * HB + h, total_pairs, i + h * 0 < IB)
+        add_sums(out_pairs, i * HB + h, total_pairs, i + h * 0 < IB, start)
 
 
 @triton.jit
@@ -121,7 +127,8 @@ def block_weight_kernel(
     JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, LEAST: tl.constexpr,
     STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Over a split of the range: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB), Σ z̃_j dq_h (IB, HB).
+    """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB) and
+    Σ z̃_j dq_h (IB, HB).
 
     The grid's first axis are kinds of programs, because few could run beside one that holds all sums: GROUP of the z_i,
     PAIRS of the pairs' z_i, and last the constant 1 behind them.
@@ -142,14 +149,14 @@ def block_weight_kernel(
     out_pairs = out + (R + 1) * HB * OB
     if kind < groups:
         sum_members(
-            left, right, behind, codes, out, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH, OUTPUT,
-            PRECISION,
+            left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
+            OUTPUT, PRECISION,
         )  # fmt: skip
     elif kind == tl.num_programs(0) - 1:
         sum_constant(
-            left, right, behind, codes, d_square, out + R * HB * OB, out_pairs + R * JB * HB, limit, H, P2, R, HB, OB,
-            IB, BM, LEAST, STAGES, NORM, BOTH, OUTPUT, PRECISION,
+            left, right, behind, codes, d_square, out + R * HB * OB, out_pairs + R * JB * HB, start, limit, H, P2, R,
+            HB, OB, IB, BM, LEAST, STAGES, NORM, BOTH, OUTPUT, PRECISION,
         )  # fmt: skip
     elif NORM:
         first = (kind - groups) * PAIRS
-        sum_pairs(codes, d_square, out_pairs, limit, first, H, R, HB, JB, BM, PAIRS, STAGES, PRECISION)
+        sum_pairs(codes, d_square, out_pairs, start, limit, first, H, R, HB, JB, BM, PAIRS, STAGES, PRECISION)
