@@ -103,7 +103,8 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
         check_block(case, (3, 2, 2 + number % 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
     gradients._RANGE, config._KEPT = (64, 64), kept
-    check_stack("cpu", 6, (3, 2, 2), padded=len(cases) > 1)
+    for padded, depth in ((True, 3), (False, 1)) if len(cases) > 1 else ((False, 2),):
+        check_stack("cpu", 6, (3, 2, 2), padded=padded, depth=depth)
     check_stacked("cpu", 7)
     check_dropout("cpu", 7)
     print(f"{len(cases)} blocks, stacked models and dropout")
