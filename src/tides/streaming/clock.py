@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
-from tides.units import duration_in, seconds_per
+from tides.units import as_float, duration_in, seconds_per
 
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ class StreamClock:
             t = t.item()
         if isinstance(t, (float, int)) and not isinstance(t, bool):
             self._check_numbers(t)
-            return float(t)
+            return as_float(t)
         if isinstance(t, (str, datetime, date, np.datetime64)):
             if self.unit is None:
                 raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
@@ -89,7 +89,6 @@ def _nanoseconds(t: str | date | np.datetime64) -> int:
         moment = t
     else:
         moment = datetime(t.year, t.month, t.day)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    passed = moment - _EPOCH
+    passed = (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - _EPOCH
     extra = int(getattr(t, "nanosecond", 0))
     return ((passed.days * 86400 + passed.seconds) * 10**6 + passed.microseconds) * 1000 + extra

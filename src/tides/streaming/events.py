@@ -56,7 +56,7 @@ def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event
     """One line of JSON; `DataError` says what is wrong with it."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON: {error}") from None
     if not isinstance(content, dict):
         raise DataError(f'found {type(content).__name__}, wanted an object such as {{"t": 0.5, "x": [1.0, null]}}')
@@ -118,9 +118,14 @@ def plain_json(value: Any, name: str) -> Any:
 
 def check_key(key: Any) -> str | int | None:
     """A stream's name that JSON gives back as it was."""
-    if key is not None and (isinstance(key, bool) or not isinstance(key, (str, int))):
-        raise unusable_key(key)
-    return key
+    if key is None or (isinstance(key, int) and not isinstance(key, bool)) or (isinstance(key, str) and _is_utf8(key)):
+        return key
+    raise unusable_key(key)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether no half of a surrogate pair stands alone in it."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def apply_events(session: StreamSession, events: Sequence[Event]) -> list[Outcome]:

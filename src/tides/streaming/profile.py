@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
+from tides.units import as_float
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _plain(x: Any) -> Any:
 def _number(value: Any, name: str) -> float:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise DataError(f"{name}: found {value!r}, wanted a number")
-    return float(value)
+    return as_float(value)
 
 
 def _is_text(labels: Any) -> bool:

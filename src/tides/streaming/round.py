@@ -100,7 +100,7 @@ class Round:
         intake = self.intake
         for i in np.flatnonzero(self.open).tolist():
             static, row = None if self.static is None else self.static[i], self.rows[i]
-            if static is None and (row < 0 or not intake.table.told[row]):
+            if static is None and intake.static_size and (row < 0 or not intake.table.told[row]):
                 known = ", ".join(column.name for column in intake.profile.static) or f"{intake.static_size} numbers"
                 self._refuse(i, "rejected", f"static: wanted with the first observation of a stream ({known})")
             elif static is not None and not intake.static_size:
