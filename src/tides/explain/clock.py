@@ -75,11 +75,13 @@ class Clock:
 @torch.no_grad()
 def clock(model: nn.Module, batch: IrregularBatch, *, unit: str = "") -> Clock:
     """The clock of a backbone, or of any model that has one, on the series of `batch`."""
-    require_evaluation(model)
+    require_evaluation(model, batch)
     backbone = model if isinstance(model, Backbone) else getattr(model, "backbone", None)
     if not isinstance(backbone, Backbone):
         raise ConfigError(f"model: found {type(model).__name__}, wanted a Backbone or a model with one")
-    x, gaps, valid = backbone.prepare(batch.values, batch.gaps, observed=batch.observed, valid=batch.valid)
+    # The model's own first gap, as in training, and not the one that this batch was put together with.
+    steps = backbone.calibration.gaps(batch.times, batch.valid)
+    x, gaps, valid = backbone.prepare(batch.values, steps, observed=batch.observed, valid=batch.valid)
     hidden, layers = backbone.encoder(x), []
     for block in backbone.blocks:
         assert isinstance(block, Block)
