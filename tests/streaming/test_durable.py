@@ -187,3 +187,28 @@ def test_dates_numpy_keys_and_offsets_come_back_from_the_journal(tmp_path: Path)
     assert again.session.keys == [3]
     np.testing.assert_allclose(again.session.answer(3, at=[0.5, 6.0]), wanted, rtol=1e-12)
     again.close()
+
+
+def test_a_disk_that_was_full_for_a_while_leaves_whole_lines(tmp_path: Path) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path)
+    session.take(events(session.session, 1, 2))
+    journal = session._journal
+    real = journal._file
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def write(self, data: memoryview) -> int:
+            if len(data) <= 10:
+                raise OSError(28, "No space left on device")
+            return real.write(data[: len(data) - 10])
+
+    journal._file = Full()  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space"):
+        session.take(events(session.session, 3, 3))
+    journal._file = real
+    assert session.applied == 2
+    session.take(events(session.session, 3, 4))
+    session._release()
+    assert_same(DurableSession(StreamSession(MODEL), tmp_path).session, uninterrupted(4))
