@@ -32,13 +32,13 @@ class Round:
         self.last = np.where(self.known, table.last[self.rows], np.nan)
         self.gap = t - self.last
         self.silent = self.gap > intake.silence
-        self.elapsed = np.where(self.silent | np.isnan(self.last), intake.first_gap(t), self.gap)
+        fresh = self.silent | np.isnan(self.last)
+        self.elapsed = np.where(fresh, intake.first_gap(t), self.gap) if fresh.any() else self.gap
 
     def run(self) -> Rows:
         """Decide, and bring what is accepted to the model; the rows of all streams that are known afterwards."""
         intake, policy = self.intake, self.intake.policy
         self._close(~np.isfinite(self.t), "rejected", lambda i: f"t: found {self.t[i]}, wanted a finite time")
-        self._close(np.isinf(self.x).any(1), "rejected", lambda i: f"x: found infinity in {self.x[i].tolist()}")
         self._close(intake.is_too_large(self.x).any(1), "rejected", self._describe_large)
         self._close(self.elapsed > intake.largest_gap, "rejected", self._describe_silence)
         if intake.complete_rows:
@@ -75,8 +75,12 @@ class Round:
     def repair(self, answers: Floats) -> list[int]:
         """Streams whose answers (n, …) are not finite start anew with the observation, or without it if it alone is
         more than the model can take; their positions."""
-        intake, broken = self.intake, []
-        finite = np.isfinite(answers.reshape(len(answers), -1)).all(1)
+        intake = self.intake
+        broken: list[int] = []
+        whole = np.isfinite(answers)
+        if whole.all():
+            return broken
+        finite = whole.reshape(len(answers), -1).all(1)
         for i in np.flatnonzero(~finite & (self.rows >= 0)).tolist():
             if self.verdicts.get(i) in ("ignored", "rejected"):
                 continue
@@ -140,6 +144,8 @@ class Round:
         return verdict, lambda i: f"duplicate: the same values were taken at t = {self._when(i)}"
 
     def _describe_large(self, i: int) -> str:
+        if np.isinf(self.x[i]).any():
+            return f"x: found infinity in {self.x[i].tolist()}"
         channel = int(np.argmax(self.intake.is_too_large(self.x[[i]])[0]))
         return f"x: found {self.x[i, channel]:g} in channel {channel}, larger than the model can calculate with"
 
