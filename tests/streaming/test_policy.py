@@ -267,3 +267,23 @@ def test_reasons_say_when() -> None:
     session.step(1900000000.5, [1.0, 2.0])
     with pytest.raises(DataError, match=r"late: found t = 1900000000\.25 after 1900000000\.5"):
         session.step(1900000000.25, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("times", "values", "problem"),
+    [
+        ([1.0, 3.0, 2.0, 4.0], [0.0] * 4, "row 2 of 4, t = 2: found a time before the one it follows"),
+        ([-1.0, 3.0], [0.0] * 2, "row 0 of 2, t = -1: found a time before"),
+        ([1.0, np.nan], [0.0] * 2, "row 1 of 2, t = nan: found a time that is not finite"),
+        ([1.0, 2.0], [0.0, np.inf], "row 1 of 2, t = 2: found a value that is infinite"),
+    ],
+)
+def test_a_stretch_is_taken_whole_or_not_at_all(times: list[float], values: list[float], problem: str) -> None:
+    session = StreamSession(MODEL)
+    answer = session.step(0.0, [1.0, 1.0])
+    with pytest.raises(DataError, match=problem):
+        session.catch_up(times, [[value, 0.0] for value in values])
+    np.testing.assert_array_equal(session.answer(), answer)
+    with pytest.raises(DataError, match="found a"):
+        session.catch_up([3.0, 2.0], [[0.0, 0.0]] * 2, key="new")
+    assert session.keys == [None]

@@ -52,7 +52,7 @@ class StreamClock:
 
     def decode(self, time: float) -> str:
         """A time in words: the date where the model knows what time 0 stands for, the number otherwise."""
-        if self.origin is None or self.unit is None:
+        if self.origin is None or self.unit is None or not np.isfinite(time):
             return f"{time:.15g}"
         nanoseconds = self._zero + round(time * seconds_per(self.unit) * 1e9)
         if abs(nanoseconds) < 2**63:

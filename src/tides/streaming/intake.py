@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tides.errors import DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.banks import Rows, StreamModel, make_bank
 from tides.streaming.clock import StreamClock
@@ -158,6 +159,22 @@ class Intake:
         if self.complete_rows:
             fine &= ~np.isnan(values).any(1)
         return bool(fine.all())
+
+    def check_stretch(self, row: int, times: Floats, values: Floats) -> None:
+        """Raise for what would be rejected on its way through a stretch of the stream in `row` (−1: a new one)."""
+        last = self.table.last[row] if row >= 0 else np.nan
+        problems = {
+            "a time that is not finite": ~np.isfinite(times),
+            "a value that is infinite or larger than the model can calculate with": self.is_too_large(values).any(1),
+        }
+        if self.complete_rows:
+            problems["a missing value, but the model has no mask channels"] = np.isnan(values).any(1)
+        if self.policy.late == "reject":
+            problems["a time before the one it follows"] = np.diff(times, prepend=last) < 0
+        for problem, bad in problems.items():
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise DataError(f"row {at} of {len(times)}, t = {self.clock.decode(times[at])}: found {problem}")
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
         """Where values (n, d) are beyond what the model's arithmetic can hold."""

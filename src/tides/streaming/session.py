@@ -121,7 +121,10 @@ class StreamSession:
     def catch_up(
         self, times: Any, values: Any, key: Key = None, *, static: Any = None, at: Any = None
     ) -> NDArray[np.float64]:
-        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last."""
+        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last.
+
+        A row that would be rejected is named, and nothing of the stretch is taken.
+        """
         encoded, rows = self.clock.encode_all(times), self.profile.rows(values)
         if encoded.ndim != 1 or len(encoded) == 0 or rows.shape != (len(encoded), self.channels):
             raise DataError(
@@ -129,6 +132,7 @@ class StreamSession:
             )
         if key is None and self.streams > 1:
             raise DataError("key: several streams are followed; say which one catches up")
+        self.intake.check_stretch(self.intake.table.row(key), encoded, rows)
         # The first goes through every check; the rest at once where nothing about it needs a decision.
         answer = self._step_one(encoded[0], rows[0], key, static, at)
         encoded, rows = encoded[1:], rows[1:]
