@@ -57,14 +57,6 @@ class Clock:
         """(layer, p): modes that keep more than half of what they know over `horizon` units of time, at most steps."""
         return self.typical_half_life() > horizon
 
-    def heard_half_life(self) -> Tensor:
-        """(layer, b, l): geometric mean of the half-lives, each mode counting as it is heard in the layer's output."""
-        weight = self.contribution.square()
-        finite = torch.where(torch.isfinite(self.half_life), self.half_life, torch.finfo(torch.float32).max)
-        total = weight.sum(-1)
-        mean = (weight * finite.log()).sum(-1) / torch.where(total > 0, total, torch.ones_like(total))
-        return torch.where(total > 0, mean.exp(), torch.nan)
-
     def series(self, index: int) -> "Clock":
         """One series without its padding."""
         n = int(self.valid[index].sum())
