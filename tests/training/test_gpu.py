@@ -55,16 +55,14 @@ def test_bfloat16(tmp_path: Path) -> None:
     assert result.best["val_accuracy"] > 0.5
 
 
-def population(graphs: bool, lost: tuple[int, ...] = ()) -> tuple[list[FitResult], list[Forecaster]]:
-    """Five small forecasters, batches of 16, 16 and 10, with captured or single launches; those `lost` diverge."""
+def population(graphs: bool) -> tuple[list[FitResult], list[Forecaster]]:
+    """Five small forecasters, batches of 16, 16 and 10, trained with captured or single launches."""
     data = [split(systems.forecasting("calcium", n=60, points=16, seed=seed), (0.7, 0.3)) for seed in range(5)]
     models = []
     for seed in range(5):
         torch.manual_seed(seed)
         config = TIDESConfig(input_size=2, hidden_size=8, state_size=8, depth=2, rank=2, bidirectional=True)
         models.append(Forecaster(config, channels=2).cuda())
-    for member in lost:
-        torch.nn.init.constant_(models[member].head.weight, float("nan"))
     settings = TrainConfig(epochs=6, batch_size=16, lr=1e-2, clip_norm=1.0, warmup_epochs=1)
     return fit_population(models, Forecasting(), data, settings, graphs=graphs, progress=False), models
 
@@ -81,14 +79,3 @@ def test_a_captured_population_is_the_plain_one(backend: kernels.Backend) -> Non
             assert row["val_loss"] == pytest.approx(known["val_loss"], rel=2e-3)
     for model, other in zip(models, others, strict=True):
         torch.testing.assert_close(model.head.weight, other.head.weight, rtol=2e-2, atol=2e-3)
-
-
-def test_a_captured_population_goes_on_with_fewer_members() -> None:
-    captured, models = population(graphs=True, lost=(1, 3))
-    whole, others = population(graphs=True)
-    assert [result.stopped for result in captured] == ["epochs", "diverged", "epochs", "diverged", "epochs"]
-    for member in (0, 2, 4):
-        for row, known in zip(captured[member].history, whole[member].history, strict=True):
-            assert row["val_loss"] == pytest.approx(known["val_loss"], rel=2e-3)
-        found, wanted = models[member].head.weight, others[member].head.weight
-        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-3)

@@ -37,8 +37,8 @@ from tides.training.world import is_shared
 from tides.turns import Turns, finished
 
 _END = object()
-# The share of a stack that still has to run: to go on with fewer members means new graphs on a GPU.
-_WORTH_KEEPING = 2 / 3
+# The share of a stack that runs where it is worth to go on with fewer members.
+_WORTH_DISMISSING = 2 / 3
 
 
 def fit_population(
@@ -56,8 +56,8 @@ def fit_population(
 
     Each member does what `fit` does with that seed, dropout masks aside: they come from one generator for all. The
     best epoch is that of the smallest validation loss. A member that stops early or diverges is frozen (`stopped` says
-    why) and the others go on, without it as soon as a third of the stack has stopped; a model ends with its best
-    weights, or with those it began with if it never had any.
+    why) and the others go on, on a CPU without it as soon as a third of the stack has stopped; a model ends with its
+    best weights, or with those it began with if it never had any.
     In an epoch every member sees as many series as the smallest one has.
 
     With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
@@ -213,9 +213,12 @@ class _Run:
         self.steps.keep(better, [member.stopped is None for member in members])
 
     def _dismiss_if_worth_it(self) -> None:
-        """Go on without the members that have stopped, if there are enough of them."""
+        """Go on without the members that have stopped, if there are enough of them.
+
+        Graphs that were captured belong to the whole stack.
+        """
         stacked, running = self.state.stacked, self.state.running
-        if running and len(running) <= _WORTH_KEEPING * len(stacked):
+        if running and len(running) <= _WORTH_DISMISSING * len(stacked) and not self.steps.captured:
             self._dismiss([member for member in stacked if member not in running])
             self.steps.dismiss_others([stacked.index(member) for member in running])
             self.state.stacked = running

@@ -64,7 +64,7 @@ class PopulationSteps:
             "score": torch.arange(val.rows, device=device).expand(m, -1).contiguous(),
         }
         self._replays: dict[tuple[str, int], Replay] = {}
-        self._track, self._captured = track, graphs and device.type == "cuda"
+        self._track, self.captured = track, graphs and device.type == "cuda"
 
     def queue_epoch(self, epoch: int) -> Iterator[None]:
         """All steps of one epoch and the scoring of the validation data, with a pause after each.
@@ -132,7 +132,6 @@ class PopulationSteps:
         self.best_buffers = {name: tensor[rows] for name, tensor in self.best_buffers.items()}
         self._sums = {name: tensor[rows] for name, tensor in self._sums.items()}
         self._order = {name: tensor[rows] for name, tensor in self._order.items()}
-        # What was captured knows the tensors of before.
         self._replays.clear()
 
     def state(self) -> dict[str, Tensor]:
@@ -159,7 +158,7 @@ class PopulationSteps:
                 self._cursor.add_(size)
 
             changed = [*self.state().values(), self.stack.memory, *self._sums.values(), self._cursor]
-            self._replays[kind, size] = Replay(work, changed, self._track, captured=self._captured)
+            self._replays[kind, size] = Replay(work, changed, self._track, captured=self.captured)
         self._replays[kind, size]()
 
     def _step(self, index: Tensor) -> None:
