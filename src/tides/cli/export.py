@@ -17,9 +17,7 @@ def export(
     mode: Annotated[str, typer.Option(help="ONNX graph of one 'step' or of a whole 'sequence'.")] = "sequence",
     int8: Annotated[bool, typer.Option("--int8", help="C: matrices as bytes, a quarter of the flash.")] = False,
     tick: Annotated[float, typer.Option(help="C: how long a tick of the integer timestamps is, in --unit.")] = 1e-3,
-    unit: Annotated[
-        str | None, typer.Option(help="C: unit of --tick; by default the model's unit of time.")
-    ] = None,
+    unit: Annotated[str | None, typer.Option(help="C: unit of --tick; by default the model's unit of time.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Take a model to a small device (C99) or to another runtime (ONNX)."""
