@@ -232,8 +232,10 @@ def test_an_unknown_field_in_a_saved_config_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere"):
+    with pytest.raises(DataError, match="nowhere: no such folder; wanted a model folder"):
         load(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"it holds no config\.json"):
+        load(tmp_path)
 
 
 def test_loading_runs_no_code_from_the_folder(tmp_path: Path) -> None:
