@@ -39,8 +39,15 @@ def test_columns_of_tables_are_read_as_in_training() -> None:
     dates = pd.Series(pd.to_datetime(["2031-05-01 04:00:00.123456789", "2031-06-01 00:00:00.5"]))
     wanted = encode_dates(dates.to_numpy(), "min", ORIGIN)
     clock = StreamClock("min", ORIGIN)
-    for column in (dates, dates.to_numpy(), dates.dt.tz_localize("UTC"), list(dates), dates.dt.tz_localize(UTC)):
+    text = [stamp.isoformat() + zone for stamp, zone in zip(dates, ("", "Z"), strict=True)]
+    for column in (text, dates, dates.to_numpy(), dates.dt.tz_localize("UTC"), list(dates), dates.dt.tz_localize(UTC)):
         np.testing.assert_allclose(clock.encode_all(column), wanted, rtol=1e-13)
+
+
+def test_text_keeps_its_nanoseconds() -> None:
+    clock = StreamClock("ns", "2031-05-01")
+    found = [clock.encode(f"2031-05-01T00:00:00.{digits}Z") for digits in ("000000001", "0000000204", "000001", "5")]
+    assert found == [1, 20, 1000, 500_000_000]
 
 
 def test_numbers_count_in_the_models_unit() -> None:

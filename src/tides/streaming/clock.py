@@ -1,5 +1,6 @@
 """Times of a stream as float64 in the model's unit: numbers as they are, dates since the model's origin."""
 
+import re
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from tides.errors import DataError
 from tides.units import as_float, duration_in, seconds_per
 
 _NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_BEYOND_MICROSECONDS = re.compile(r"[.,]\d{6}(\d{1,3})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,5 +92,8 @@ def _nanoseconds(t: str | date | np.datetime64) -> int:
     else:
         moment = datetime(t.year, t.month, t.day)
     passed = (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - _EPOCH
+    # What lies beyond microseconds: pandas knows it, and of text `fromisoformat` leaves it out.
     extra = int(getattr(t, "nanosecond", 0))
+    if isinstance(t, str) and (fraction := _BEYOND_MICROSECONDS.search(t)):
+        extra = int(fraction[1].ljust(3, "0"))
     return ((passed.days * 86400 + passed.seconds) * 10**6 + passed.microseconds) * 1000 + extra
