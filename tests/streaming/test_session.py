@@ -301,7 +301,14 @@ def test_what_cannot_be_streamed_says_so() -> None:
         StreamSession(classifier(bidirectional=True))
     with pytest.raises(ConfigError, match="Linear cannot be streamed"):
         StreamSession(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="found on meta, wanted model"):
+        StreamSession(classifier().to("meta"))
     with pytest.raises(DataError, match="see `peek`"):
         StreamSession(classifier(), at=[1.0, 2.0])
     with pytest.raises(DataError, match="n keys"):
         StreamSession(classifier()).step_many(["a"], [0.0, 1.0], [[1.0, 2.0]])
+    assert len(StreamSession(classifier()).step_many([], [], [])) == 0
+    session = StreamSession(forecaster())
+    session.step(0.0, [1.0, 2.0])
+    with pytest.raises(DataError, match=r"t_future: found \[\]"):
+        session.peek([])

@@ -48,6 +48,9 @@ class StreamSession:
     ) -> None:
         if not isinstance(model, (Backbone, Forecaster, SequenceClassifier, SequenceRegressor)):
             raise ConfigError(f"model: {type(model).__name__} cannot be streamed")
+        device = next(model.parameters()).device
+        if device.type != "cpu":
+            raise ConfigError(f"model: found on {device}, wanted model.cpu(): sessions run on the processor")
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
         self.model, self.streams = model.eval(), streams
@@ -111,6 +114,8 @@ class StreamSession:
 
     def _take(self, keys: list[Key], times: Floats, X: Any, static: Sequence[Any] | None, at: Any) -> Answers:
         values, n = self.profile.rows(X), len(keys)
+        if n == values.size == 0:
+            values = values.reshape(0, self.channels)
         if values.shape != (n, self.channels) or times.shape != (n,) or (static is not None and len(static) != n):
             raise DataError(
                 f"keys, times, X: found {n}, {times.shape}, {values.shape}, "
@@ -165,7 +170,7 @@ class StreamSession:
         since = self.intake.table.last[row]
         several = not isinstance(t_future, str) and np.ndim(t_future) > 0
         elapsed = np.array([self._elapsed(t, since) for t in (t_future if several else [t_future])])
-        if not ((elapsed >= 0) & (elapsed <= self.intake.largest_gap)).all():
+        if not len(elapsed) or not ((elapsed >= 0) & (elapsed <= self.intake.largest_gap)).all():
             raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
         gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
         if isinstance(self.model, Forecaster):
