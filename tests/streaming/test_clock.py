@@ -74,7 +74,23 @@ def test_times_in_words() -> None:
     assert StreamClock("s", ORIGIN).decode(1e30) == f"1e+30 s after {ORIGIN}"
 
 
-@pytest.mark.parametrize("t", ["noon", np.datetime64("NaT"), np.timedelta64(6, "h"), None, True, [1], object()])
+def test_durations_are_times_where_there_are_no_dates() -> None:
+    pd = pytest.importorskip("pandas")
+    clock = StreamClock("h")
+    for t in (
+        timedelta(minutes=90),
+        np.timedelta64(90, "m"),
+        pd.Timedelta(minutes=90),
+        np.timedelta64(5400 * 10**9, "ns"),
+    ):
+        assert clock.encode(t) == 1.5
+        assert clock.encode_all(pd.Series([t, t])).tolist() == [1.5, 1.5]
+    for clock, reason in ((StreamClock("h", ORIGIN), "are dates"), (StreamClock(), "have no unit")):
+        with pytest.raises(DataError, match=reason):
+            clock.encode(timedelta(hours=1))
+
+
+@pytest.mark.parametrize("t", ["noon", np.datetime64("NaT"), np.timedelta64("NaT"), None, True, [1], object()])
 def test_what_is_no_time(t: Any) -> None:
     with pytest.raises(DataError, match="t: found"):
         StreamClock("h").encode(t)

@@ -1,7 +1,7 @@
 """Times of a stream as float64 in the model's unit: numbers as they are, dates since the model's origin."""
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class StreamClock:
     """Reads times as the training data's time column was read.
 
-    Numbers count in the model's unit. Dates (`datetime`, `numpy.datetime64`, ISO 8601 text) become the time since
-    `origin`, the instant that time 0 stood for in training (1970 where the model knows none); a model that was trained
-    on dates takes no numbers, whose unit and beginning nobody could know. A date without a zone is UTC. Dates are
-    subtracted as whole nanoseconds, so that nothing is lost to rounding.
+    Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO 8601
+    text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model knows
+    none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date without
+    a zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
     """
 
     def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
@@ -39,7 +39,17 @@ class StreamClock:
             if self.unit is None:
                 raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
             return (_nanoseconds(t) - self._zero) / (seconds_per(self.unit) * 1e9)
+        if isinstance(t, (timedelta, np.timedelta64)):
+            return self._encode_duration(t)
         raise DataError(f"t: found {t!r}, wanted a number, a date or ISO 8601 text")
+
+    def _encode_duration(self, t: Any) -> float:
+        """A duration is a time of its own where the model's times have no date."""
+        passed = t.to_timedelta64() if hasattr(t, "to_timedelta64") else np.timedelta64(t)
+        if self.unit is None or self.origin is not None or np.isnat(passed):
+            known = "are dates" if self.origin is not None else "have no unit" if self.unit is None else "are durations"
+            raise DataError(f"t: found {t!r}, but the model's times {known}")
+        return float(passed.astype("timedelta64[ns]").astype(np.int64)) / (seconds_per(self.unit) * 1e9)
 
     def encode_all(self, times: Any) -> NDArray[np.float64]:
         """A sequence of times (n,)."""
