@@ -18,10 +18,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class StreamClock:
     """Reads times as the training data's time column was read.
 
-    Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO 8601
-    text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model knows
-    none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date without
-    a zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
+    Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO
+    8601 text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model
+    knows none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date
+    without a zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
     """
 
     def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
