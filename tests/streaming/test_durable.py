@@ -163,7 +163,7 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
         ({"number": 2.5}, "number: found 2.5"),
         ({"number": "3"}, "number: found '3'"),
     ],
-    ids=str,
+    ids=["nan", "huge", "far", "at", "tuple", "bool", "object", "half", "text"],
 )
 def test_a_bad_observation_does_not_lock_the_folder(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
     model = classifier().float()
