@@ -14,7 +14,7 @@ except ImportError as error:
     raise ImportError("numba; install it with `pip install tides-ssm[speed]`") from error
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
-from tides.kernels.cpu.block import block_obstacle, fused_block
+from tides.kernels.cpu.block import block_obstacle, fused_block, fused_stack
 from tides.kernels.cpu.compiled_code import drop_stale
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, read_out
@@ -37,4 +37,4 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
     return None
 
 
-__all__ = ["OPS", "block_obstacle", "fused_block", "obstacle", "scan"]
+__all__ = ["OPS", "block_obstacle", "fused_block", "fused_stack", "obstacle", "scan"]

@@ -1,4 +1,4 @@
-"""One model's block, forwards and backwards: blocks of steps, the scan over whole sequences, blocks of steps again."""
+"""One model's block, forwards and backwards: tiles of steps, the scan over whole sequences, tiles of steps again."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,131 +7,78 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tides.kernels.cpu.block_weights import aligned, lanes_of, linear_panels, mix_gradients, mix_panels, padded
-from tides.kernels.cpu.enter_rows import TILE, EnterSizes, EnterSums, EnterWeights, enter_backward, enter_forward
-from tides.kernels.cpu.evolve import evolve_backward, evolve_forward
-from tides.kernels.cpu.leave_rows import LeaveSizes, LeaveSums, LeaveWeights, leave_backward, leave_forward
-from tides.kernels.cpu.rates import REPARAMS
+from tides.functional.layout import last_rows
+from tides.kernels.cpu.block_config import BlockConfig
+from tides.kernels.cpu.block_layout import Layout, carve, parts_of, places_of, sizes_of
+from tides.kernels.cpu.block_sums import Sums, sum_lengths, weight_gradients
+from tides.kernels.cpu.block_weights import Panels, pack, panel_lengths
+from tides.kernels.cpu.enter_rows import TILE, enter_backward, enter_forward
+from tides.kernels.cpu.intervals import taylor_coefficients
+from tides.kernels.cpu.leave_rows import leave_backward, leave_forward
+from tides.kernels.cpu.recurrence import run_backward, run_forward
 from tides.kernels.cpu.threads import run_jobs, spans
 
+_NUMBERS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
-class BlockInputs(NamedTuple):
-    """Tensors of one model with its axis of length one in front; names as in `block.block_op`."""
 
-    x: Tensor
-    affine: Tensor
-    gaps: Tensor
-    behind: Tensor | None
-    valid: Tensor | None
-    kept: Tensor | None
-    enter: Tensor
-    drive_factors: Tensor
-    drive_norm: Tensor | None
-    rate_norm: Tensor | None
-    frequency: Tensor
-    scale: Tensor
-    leave: Tensor
-    readout_factors: Tensor
-    readout_norm: Tensor | None
-    skip: Tensor
-    inner: Tensor
-    outer: Tensor
+def panel_size(layout: Layout, dtype: torch.dtype) -> int:
+    """Numbers of a block's weights in panels."""
+    return sum(panel_lengths(layout, sizes_of(layout, _NUMBERS[dtype])))
 
 
 class BlockTape(NamedTuple):
-    """What the backward pass needs, as rows; `mixed` is the out-mix before its norm."""
+    """What the backward pass needs, as rows of steps; `mixed` is the out-mix before its norm, `panels` the weights."""
 
     decay: Tensor
     drive: Tensor
     states: Tensor
     mixed: Tensor
+    panels: Tensor
+
+
+class BlockGradients(NamedTuple):
+    """Of the input, of scale and shift (as Σ du u and Σ du), of both gaps and of the vector of weights."""
+
+    x: Tensor
+    sums: Sums
+    gaps: Tensor
+    behind: Tensor | None
+    weights: Tensor
 
 
 class BlockPass:
-    """Weights in panels, flags and sizes of one call."""
+    """What the blocks of a stack share: sizes, flags, the clock and which steps are valid."""
 
-    def __init__(self, inputs: BlockInputs, methods: str, numbers: list[float]) -> None:
-        inputs = BlockInputs(*(None if x is None else x.detach().contiguous() for x in inputs))  # type: ignore[arg-type]
-        self.inputs = inputs
-        _, self.batch, self.length, self.width = inputs.x.shape
-        self.rows, self.modes = self.batch * self.length, inputs.frequency.shape[-1]
-        self.directions = 1 if inputs.behind is None else 2
-        reparam, self.discretisation, self.hold, self.reverse = methods.split()
-        self.eps, limit, self.factor, dropout = numbers
-        self.x = inputs.x.view(-1).numpy()
-        self.dtype = self.x.dtype
-        self.lanes = lanes = lanes_of(self.dtype)
-        self.valid = np.empty(0, dtype=bool) if inputs.valid is None else inputs.valid.view(-1).numpy()
-        self.kept = np.empty((0, 0), dtype=bool) if inputs.kept is None else inputs.kept[0].numpy()
-        size, inner = inputs.drive_factors.shape[-1], inputs.outer.shape[-1] - 1
-        self.enter = EnterSizes(
-            self.width, padded(self.width, lanes), size, padded(size, lanes), self.modes, padded(self.modes, lanes),
-            2 * self.modes, padded(2 * self.modes, lanes), lanes,
-        )  # fmt: skip
-        size = inputs.readout_factors.shape[-1]
-        self.leave = LeaveSizes(
-            self.width, padded(self.width, lanes), size, padded(size, lanes), 2 * self.modes, self.directions,
-            padded(2 * self.modes * self.directions, lanes), inner, padded(inner, lanes), lanes,
-        )  # fmt: skip
-        scale, shift = (self._filled(each.numpy()) for each in inputs.affine[0])
-        self.enter_weights = EnterWeights(
-            scale, shift, self._heads(), self._mix(inputs.drive_factors, inputs.drive_norm, readout=False),
-            self._filled(np.ones(self.modes, self.dtype) if inputs.rate_norm is None else inputs.rate_norm[0].numpy()),
-            inputs.rate_norm is not None, REPARAMS[reparam], limit, self.eps,
-        )  # fmt: skip
-        maps = inputs.inner[0].numpy()
-        value, gate = (self._linear(half, self.leave.inner_whole) for half in (maps[:inner], maps[inner:]))
-        self.leave_weights = LeaveWeights(
-            scale, shift, self._linear(inputs.leave[0].numpy(), self.leave.code_whole),
-            self._mix(inputs.readout_factors, inputs.readout_norm, readout=True),
-            self._filled(inputs.skip[0].numpy()), value, gate,
-            self._linear(inputs.outer[0].numpy(), self.leave.whole),
-            self._filled(np.ones(self.width, self.dtype)), self.eps, dropout,
-        )  # fmt: skip
-
-    def _filled(self, values: Any) -> Any:
-        """A row filled up to whole vectors."""
-        row = aligned(padded(values.size, self.lanes), self.dtype)
-        row[: values.size] = values
-        return row
-
-    def _linear(self, map_: Any, columns: int) -> Any:
-        """(out, in + 1), the bias last."""
-        return linear_panels(map_[:, :-1], map_[:, -1], columns, len(map_), self.lanes)
-
-    def _heads(self) -> Any:
-        """Codes and θ, each filled up to whole vectors."""
-        sizes, heads = self.enter, self.inputs.enter[0].numpy()
-        whole = np.zeros((sizes.code_whole + sizes.modes_whole, self.width + 1), self.dtype)
-        whole[: sizes.size] = heads[: sizes.size]
-        whole[sizes.code_whole : sizes.code_whole + sizes.modes] = heads[sizes.size :]
-        return self._linear(whole, len(whole))
-
-    def _mix(self, factors: Tensor, norm: Tensor | None, *, readout: bool) -> Any:
-        weight = np.ones(factors.shape[1], self.dtype) if norm is None else norm[0].numpy()
-        return mix_panels(
-            factors[0].numpy(), weight, norm is not None, readout, self.factor if readout else 1.0, self.lanes
+    def __init__(
+        self, config: BlockConfig, x: Tensor, gaps: Tensor, behind: Tensor | None, valid: Tensor | None
+    ) -> None:
+        self.config, self.gaps, self.behind, self.mask = config, gaps, behind, valid
+        self.layout, self.settings, self.dtype = config.layout, config.settings, x.dtype
+        self.batch, self.length, self.width = x.shape
+        self.rows = self.batch * self.length
+        self.valid = np.empty(0, dtype=bool) if valid is None else valid.view(-1).numpy()
+        real = _NUMBERS[x.dtype]
+        self.places, self.sizes = places_of(self.layout), sizes_of(self.layout, real)
+        self._panel_lengths, self._sum_lengths = (
+            lengths(self.layout, self.sizes) for lengths in (panel_lengths, sum_lengths)
         )
+        self._sequences = np.array([(row, 0, self.length, row) for row in range(self.batch)], dtype=np.int64)
+        self._nothing = np.empty((0, 0), dtype=real)
+        self._taylor = taylor_coefficients(real)
 
-    def _clocks(self, gaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies, gaps and time scales as `evolve` takes them."""
-        shape = (self.batch, 1, self.modes)
-        return (
-            self.inputs.frequency.expand(shape),
-            gaps.view(self.batch, self.length, 1),
-            self.inputs.scale.expand(shape),
-        )
+    def pack(self, weights: Tensor) -> tuple[Tensor, Panels]:
+        """The weights in panels; scale and shift are left to be filled in."""
+        buffer, panels = carve(Panels, self._panel_lengths, self.dtype, zero=True)
+        pack(weights.numpy(), self.layout, self.places, self.sizes, self.settings.factor, panels)
+        return buffer, panels
 
-    def _scans(self) -> list[tuple[Tensor, tuple[str, str, bool]]]:
-        """Gaps and (discretisation, hold, reverse) of every direction."""
-        found = [(self.inputs.gaps, (self.discretisation, self.hold, False))]
-        if self.inputs.behind is not None:
-            hold = "preceding" if self.reverse == "release" else self.hold
-            found.append((self.inputs.behind, (self.discretisation, hold, True)))
+    def panels(self, buffer: Tensor) -> Panels:
+        """What `pack` has made, again."""
+        found: Panels = parts_of(Panels, self._panel_lengths, buffer)
         return found
 
-    def _complex(self, x: Tensor) -> Tensor:
-        return torch.view_as_complex(x.view(self.batch, self.length, self.modes, 2))
+    def _kept(self, kept: Tensor | None) -> Any:
+        return np.empty((0, 0), dtype=bool) if kept is None else kept.numpy()
 
     def _spread(self, work: Callable[[int, int], Any]) -> list[Any]:
         """What `work(begin, end)` returns for the steps of every thread; where tiles begin depends on nothing."""
@@ -145,157 +92,161 @@ class BlockPass:
         run_jobs(run, range(len(parts)))
         return found
 
-    def forward(self, out: Tensor, decay: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill output, decay rates and drives (rows, …); returns the states (directions, rows, 2p) and `mixed`."""
-        decays, drives, outs = decay.view(-1).numpy(), drive.view(-1).numpy(), out.view(-1).numpy()
+    def _scan(self, work: Callable[[slice], None]) -> None:
+        run_jobs(lambda span: work(slice(*span)), spans(self.batch, torch.get_num_threads()))
 
-        def enter(begin: int, end: int) -> None:
-            enter_forward(self.x, self.valid, self.enter_weights, self.enter, begin, end, decays, drives)
+    def _series(self, x: Tensor) -> Any:
+        """One flat row per series."""
+        return x.view(self.batch, -1).numpy()
 
-        self._spread(enter)
-        found = []
-        for gaps, options in self._scans():
-            s = evolve_forward(
-                decay.view(self.batch, self.length, -1), *self._clocks(gaps), self._complex(drive), None, None, *options
+    def _directions(self) -> list[tuple[Any, bool, bool]]:
+        """Gaps, hold and direction of every scan."""
+        found = [(self._series(self.gaps), self.settings.following, False)]
+        if self.behind is not None:
+            found.append((self._series(self.behind), self.settings.behind_following, True))
+        return found
+
+    def forward(self, panels: Panels, x: Tensor, kept: Tensor | None, out: Tensor) -> tuple[Tensor, ...]:
+        """Fill `out`; returns decay, drive, states and `mixed`."""
+        sizes, settings, rows = self.sizes, self.settings, self.rows
+        decay, drive = x.new_empty(rows, sizes.modes), x.new_empty(rows, sizes.planes)
+        states, mixed = x.new_empty(sizes.directions, rows, sizes.planes), x.new_empty(rows, self.width)
+        inputs, outputs, flat, rates, drives, mixes = (
+            each.view(-1).numpy() for each in (x, out, states, decay, drive, mixed)
+        )
+        masks = self._kept(kept)
+        self._spread(
+            lambda begin, end: enter_forward(
+                inputs, self.valid, panels, sizes, settings, begin, end, rates, drives
             )
-            found.append(torch.view_as_real(s).view(self.rows, -1))
-        states = torch.stack(found) if len(found) > 1 else found[0].unsqueeze(0)
-        mixed, flat = torch.empty_like(out), states.view(-1).numpy()
-        mixes = mixed.view(-1).numpy()
-
-        def leave(begin: int, end: int) -> None:
-            leave_forward(
-                self.x, flat, self.rows, self.valid, self.kept, self.leave_weights, self.leave, begin, end, mixes, outs
-            )
-
-        self._spread(leave)
-        return states, mixed
-
-    def backward(self, gradient: Tensor, tape: BlockTape, add_last: Any) -> list[Tensor]:
-        """Gradients in the order of `BlockInputs` without valid and kept, those of absent inputs empty.
-
-        `add_last(ds, d_decay, d_drive)` adds the gradients of the last step's state.
-        """
-        inputs, shape = self.inputs, (self.batch, self.length, self.modes)
-        dx, ds = torch.empty_like(gradient), torch.empty_like(tape.states)
-        g, states, d_states, dxs, mixed = (x.view(-1).numpy() for x in (gradient, tape.states, ds, dx, tape.mixed))
-
-        def leave(begin: int, end: int) -> LeaveSums:
-            sums = self._leave_sums()
-            # What flows into u waits in the memory of dx.
-            leave_backward(
-                self.x, states, self.rows, self.valid, self.kept, self.leave_weights, self.leave, begin, end, mixed, g,
-                sums, d_states, dxs,
-            )  # fmt: skip
-            return sums
-
-        left = LeaveSums(*_total(self._spread(leave)))
-        add_last(ds[0], None, None)
-        pieces = []
-        for k, (gaps, options) in enumerate(self._scans()):
-            pieces.append(
-                evolve_backward(
-                    self._complex(ds[k]), self._complex(tape.states[k]), tape.decay.view(shape), *self._clocks(gaps),
-                    self._complex(tape.drive), None, None, *options,
+        )  # fmt: skip
+        rates, drives = self._series(decay), self._series(drive)
+        frequency, clock = panels.frequency[None, : sizes.modes], panels.clock[None, : sizes.modes]
+        for k, (gaps, following, reverse) in enumerate(self._directions()):
+            target = self._series(states[k])
+            self._scan(
+                lambda part: run_forward(
+                    rates, frequency, gaps, clock, drives, self._nothing, self._sequences[part], False,  # noqa: B023
+                    settings.method, following, reverse, target,  # noqa: B023
                 )
             )  # fmt: skip
-        d_decay, d_frequency, d_gaps, d_scale, d_complex, _ = pieces[0]
-        d_behind = gradient.new_empty(1, 0)
-        if len(pieces) > 1:
-            d_decay, d_complex = d_decay.add_(pieces[1][0]), d_complex.add_(pieces[1][4])
-            d_frequency, d_scale = d_frequency + pieces[1][1], d_scale + pieces[1][3]
-            d_behind = pieces[1][2].view(inputs.gaps.shape)
-        d_drive = torch.view_as_real(d_complex).view(self.rows, -1)
-        add_last(None, d_decay.view(self.rows, -1), d_drive)
-        d_decays, d_drives = d_decay.view(-1).numpy(), d_drive.view(-1).numpy()
-
-        def enter(begin: int, end: int) -> EnterSums:
-            sums = self._enter_sums()
-            enter_backward(
-                self.x, self.valid, self.enter_weights, self.enter, begin, end, d_decays, d_drives, dxs, g, sums, dxs
+        self._spread(
+            lambda begin, end: leave_forward(
+                inputs, flat, rows, self.valid, masks, panels, sizes, settings, begin, end, mixes, outputs
             )
-            return sums
-
-        entered = EnterSums(*_total(self._spread(enter)))
-        found = [
-            dx.view(inputs.x.shape).numpy(),
-            self._d_affine(entered)[None],
-            d_gaps.view(inputs.gaps.shape).numpy(),
-            d_behind.numpy(),
-            self._d_heads(entered)[None],
-            *self._d_mix(inputs.drive_factors, inputs.drive_norm, entered, readout=False),
-            np.empty((1, 0), self.dtype) if inputs.rate_norm is None else entered.rate_norm[None, : self.modes].copy(),
-            d_frequency.sum(0).numpy(),
-            d_scale.sum(0).numpy(),
-            _d_linear(left.heads, left.bias, self.width, self.leave.size)[None],
-            *self._d_mix(inputs.readout_factors, inputs.readout_norm, left, readout=True),
-            left.skip[None, : self.width].copy(),
-            np.concatenate([
-                _d_linear(left.value, left.value_bias, self.width, self.leave.inner),
-                _d_linear(left.gate, left.gate_bias, self.width, self.leave.inner),
-            ])[None],
-            _d_linear(left.outer, left.outer_bias, self.leave.inner, self.width)[None],
-        ]  # fmt: skip
-        return [torch.from_numpy(each) for each in found]
-
-    def _mix_sums(self, size: int, inner: int, outer_whole: int, normed: bool) -> tuple[Any, Any]:
-        """For K and, with room for whole tiles of rows, for G."""
-        monomials = padded(size * (size + 1) // 2, 8) if normed else 0
-        return aligned(size * inner * outer_whole, self.dtype), aligned(monomials * self.leave.whole, self.dtype)
-
-    def _room(self, *sizes: int) -> list[Any]:
-        return [aligned(size, self.dtype) for size in sizes]
-
-    def _enter_sums(self) -> EnterSums:
-        sizes = self.enter
-        step = sizes.code_whole + sizes.modes_whole
-        heads, bias, rate_norm, scale, shift = self._room(
-            sizes.width * step, step, sizes.modes_whole, sizes.whole, sizes.whole
         )
-        mix = self._mix_sums(sizes.size, sizes.width, sizes.planes_whole, self.inputs.drive_norm is not None)
-        return EnterSums(heads, bias, *mix, rate_norm, scale, shift)
+        return decay, drive, states, mixed
 
-    def _leave_sums(self) -> LeaveSums:
-        sizes = self.leave
-        inner = sizes.width * sizes.inner_whole, sizes.inner_whole
-        heads, bias, skip, value, value_bias, gate, gate_bias, outer, outer_bias = self._room(
-            sizes.width * sizes.code_whole, sizes.code_whole, sizes.whole, *inner, *inner,
-            sizes.inner * sizes.whole, sizes.whole,
+    def last(self, tape: BlockTape | tuple[Tensor, ...], panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
+        """s, λ and the drive that is still pending, (b, p) complex, after the last valid step."""
+        decay, drive, states = (each.view(self.batch, self.length, -1) for each in (tape[0], tape[1], tape[2][0]))
+        s, rate, held = (last_rows(each, None, self.mask) for each in (states, decay, drive))
+        frequency = torch.from_numpy(panels.frequency[: self.sizes.modes]).expand_as(rate)
+        if self.mask is not None:
+            # A series without a valid step has seen nothing.
+            frequency = frequency.masked_fill(~self.mask.any(-1, keepdim=True), 0)
+        pairs = (self.batch, self.sizes.modes, 2)
+        pending = held.reshape(pairs) if self.settings.following else held.new_zeros(pairs)
+        return torch.view_as_complex(s.reshape(pairs)), torch.complex(rate, frequency), torch.view_as_complex(pending)
+
+    def _add_last(self, buffer: Tensor, addition: Tensor | None) -> None:
+        """Add (b, k) to the last valid step of every series."""
+        if addition is None:
+            return
+        steps, addition = buffer.view(self.batch, self.length, -1), addition.reshape(self.batch, -1)
+        if self.mask is None:
+            steps[:, -1] += addition
+            return
+        count = self.mask.sum(-1)
+        rows = torch.arange(self.batch)[count > 0]
+        steps[rows, count[rows] - 1] += addition[rows]
+
+    def backward(
+        self,
+        weights: Tensor,
+        tape: BlockTape,
+        x: Tensor,
+        kept: Tensor | None,
+        gradient: Tensor,
+        d_last: tuple[Tensor | None, Tensor | None, Tensor | None],
+    ) -> BlockGradients:
+        """From the gradients of the output and of `last`."""
+        sizes, settings, rows = self.sizes, self.settings, self.rows
+        panels = self.panels(tape.panels)
+        d_s, d_lam, d_pending = d_last
+        dx, ds = torch.empty_like(x), torch.empty_like(tape.states)
+        inputs, g, states, d_states, dxs, mixed = (
+            each.view(-1).numpy() for each in (x, gradient, tape.states, ds, dx, tape.mixed)
+        )
+        masks = self._kept(kept)
+
+        def leave(begin: int, end: int) -> Tensor:
+            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+            # What flows into u waits in the memory of dx.
+            leave_backward(
+                inputs, states, rows, self.valid, masks, panels, sizes, settings, begin, end, mixed, g, sums,
+                d_states, dxs,
+            )  # fmt: skip
+            return buffer
+
+        buffers = self._spread(leave)
+        self._add_last(ds[0], None if d_s is None else torch.view_as_real(d_s))
+        d_decay, d_drive, d_frequency, d_clock, d_gaps, d_behind = self._scan_backward(tape, ds, panels)
+        if d_lam is not None:
+            self._add_last(d_decay, d_lam.real)
+            turning = d_lam.imag if self.mask is None else d_lam.imag.masked_fill(~self.mask.any(-1, keepdim=True), 0)
+            d_frequency += turning.double().sum(0).numpy()
+        if d_pending is not None and settings.following:
+            self._add_last(d_drive, torch.view_as_real(d_pending))
+        rates, drives = d_decay.view(-1).numpy(), d_drive.view(-1).numpy()
+
+        def enter(begin: int, end: int) -> Tensor:
+            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+            enter_backward(
+                inputs, self.valid, panels, sizes, settings, begin, end, rates, drives, dxs, g, sums, dxs
+            )  # fmt: skip
+            return buffer
+
+        total, *others = [*buffers, *self._spread(enter)]
+        for other in others:
+            total += other
+        sums = parts_of(Sums, self._sum_lengths, total)
+        d_weights = torch.empty_like(weights)
+        weight_gradients(
+            weights.numpy(), self.layout, self.places, sizes, settings.factor, sums, d_frequency, d_clock,
+            panels.clock, d_weights.numpy(),
         )  # fmt: skip
-        depth = sizes.planes * sizes.directions
-        mix = self._mix_sums(sizes.size, depth, sizes.whole, self.inputs.readout_norm is not None)
-        return LeaveSums(heads, bias, *mix, skip, value, value_bias, gate, gate_bias, outer, outer_bias)
+        return BlockGradients(dx, sums, d_gaps, d_behind, d_weights)
 
-    def _d_mix(self, factors: Tensor, norm: Tensor | None, sums: Any, *, readout: bool) -> tuple[Any, Any]:
-        _, p, h, _, size = factors.shape
-        inner = 2 * p if readout else h
-        d_factors = np.empty(factors.shape, self.dtype)
-        d_norm = np.zeros((1, 0 if norm is None else p), self.dtype)
-        weight = np.ones(p, self.dtype) if norm is None else norm[0].numpy()
-        mix_gradients(
-            factors[0].numpy(), weight, norm is not None, readout, self.factor if readout else 1.0,
-            sums.kernel.reshape(size, inner, -1), sums.forms.reshape(-1, self.leave.whole), d_factors[0], d_norm[0],
-        )  # fmt: skip
-        return d_factors, d_norm
+    def _scan_backward(self, tape: BlockTape, ds: Tensor, panels: Panels) -> tuple[Any, ...]:
+        """Gradients of decay, drive, frequencies and time scales (p), and of both gaps."""
+        sizes, settings = self.sizes, self.settings
+        rates, drives = self._series(tape.decay), self._series(tape.drive)
+        frequency, clock = panels.frequency[None, : sizes.modes], panels.clock[None, : sizes.modes]
+        empty = np.empty((self.batch, 0), dtype=rates.dtype)
+        found: list[tuple[Tensor, Tensor, Tensor, Any]] = []
+        for k, (gaps, following, reverse) in enumerate(self._directions()):
+            d_decay, d_drive, d_gaps = (torch.empty_like(each) for each in (tape.decay, tape.drive, self.gaps))
+            # One sum per series, added up afterwards: the same result on any number of threads.
+            sums = np.empty((2, self.batch, sizes.modes))
+            source, s, *outputs = (
+                self._series(each) for each in (ds[k], tape.states[k], d_decay, d_gaps, d_drive)
+            )  # fmt: skip
 
-    def _d_heads(self, sums: EnterSums) -> Any:
-        sizes = self.enter
-        both = _d_linear(sums.heads, sums.bias, self.width, sizes.code_whole + sizes.modes)
-        return np.concatenate([both[: sizes.size], both[sizes.code_whole :]])
+            def work(part: slice, gaps: Any = gaps, following: bool = following, reverse: bool = reverse,
+                     source: Any = source, s: Any = s, outputs: Any = outputs, sums: Any = sums) -> None:  # fmt: skip
+                run_backward(
+                    source, s, rates, frequency, gaps, clock, drives, self._nothing, self._sequences[part], False,
+                    settings.method, following, reverse, self._taylor, outputs[0], empty, outputs[1], sums[0, part],
+                    sums[1, part], outputs[2], self._nothing,
+                )  # fmt: skip
 
-    def _d_affine(self, sums: EnterSums) -> Any:
-        """Gradients of scale and shift from Σ du u and Σ du: u = x · scale + shift."""
-        scale, shift = self.inputs.affine[0].numpy()
-        total = sums.shift[: self.width]
-        return np.stack([(sums.scale[: self.width] - shift * total) / scale, total])
-
-
-def _d_linear(weight: Any, bias: Any, width: int, rows: int) -> Any:
-    """(out, in + 1) from sums (in, whole out) and (whole out)."""
-    return np.concatenate([weight.reshape(width, -1), bias[None]])[:, :rows].T.copy()
-
-
-def _total(parts: list[Any]) -> list[Any]:
-    """What all threads have summed up."""
-    first, *others = parts
-    return [sum((other[k] for other in others), each) for k, each in enumerate(first)]
+            self._scan(work)
+            found.append((d_decay, d_drive, d_gaps, sums.sum(1)))
+        d_decay, d_drive, d_gaps, totals = found[0]
+        d_behind = None
+        if len(found) > 1:
+            d_decay += found[1][0]
+            d_drive += found[1][1]
+            d_behind, totals = found[1][2], totals + found[1][3]
+        return d_decay, d_drive, *totals, d_gaps, d_behind

@@ -1,68 +1,63 @@
 """A block's weights as its compiled passes read them: panels for products, forwards and turned, and column norms."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tides.kernels.cpu.block_layout import Layout, Sizes
 from tides.kernels.cpu.column_loops import gram, triangle
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.vectors import LINE, VECTOR
 
 
-def lanes_of(dtype: Any) -> int:
-    """Numbers in a vector register."""
-    return VECTOR // int(np.dtype(dtype).itemsize)
+class Panels(NamedTuple):
+    """Linear maps with their bias as first row, and `…_turned`; K of a mix for every entry of its code.
+
+    `…_triangles` and `…_forms` are R and G of the column norms, empty without a norm. `scale` and `shift` are the
+    block's norm, `clock` is exp(step).
+    """
+
+    heads: Any
+    heads_turned: Any
+    codes: Any
+    codes_turned: Any
+    value: Any
+    value_turned: Any
+    gate: Any
+    gate_turned: Any
+    outer: Any
+    outer_turned: Any
+    drive: Any
+    drive_turned: Any
+    drive_triangles: Any
+    drive_forms: Any
+    readout: Any
+    readout_turned: Any
+    readout_triangles: Any
+    readout_forms: Any
+    rate_norm: Any
+    skip: Any
+    ones: Any
+    scale: Any
+    shift: Any
+    frequency: Any
+    clock: Any
 
 
-def padded(columns: int, lanes: int) -> int:
-    """Columns filled up to whole vectors."""
-    return -(-columns // lanes) * lanes
-
-
-def aligned(size: int, dtype: Any) -> Any:
-    """Zeros that begin with a cache line, so that no vector lies in two."""
-    room = np.zeros(size + LINE // int(np.dtype(dtype).itemsize), dtype=dtype)
-    begin = -room.ctypes.data % LINE // room.itemsize
-    return room[begin : begin + size]
-
-
-class MixPanels(NamedTuple):
-    """Of one mix: K for every entry of the code, K turned, and R and G of its column norms (empty without a norm)."""
-
-    kernel: Any
-    turned: Any
-    triangles: Any
-    forms: Any
-
-
-class LinearPanels(NamedTuple):
-    """Of a linear map: with its bias as first row, and turned."""
-
-    forward: Any
-    turned: Any
-
-
-def linear_panels(weight: Any, bias: Any, columns: int, depth: int, lanes: int) -> LinearPanels:
-    """`weight` (out, in), whose rows are columns here; `columns` and `depth` count what stands between and behind."""
-    forward = aligned((weight.shape[1] + 1) * columns, weight.dtype)
-    turned = aligned(depth * padded(weight.shape[1], lanes), weight.dtype)
-    _pack_linear(weight, bias, lanes, columns, depth, forward, turned)
-    return LinearPanels(forward, turned)
-
-
-def mix_panels(factors: Any, norm: Any, normed: bool, readout: bool, factor: float, lanes: int) -> MixPanels:
-    """From factors (p, h, 2, i) and the norm's weight (p): the drive's K maps h to 2p, the readout's 2p to h."""
-    p, h, _, size = factors.shape
-    inner, outer = (2 * p, h) if readout else (h, 2 * p)
-    dtype, width = factors.dtype, padded(h, lanes)
-    kernel = aligned(size * inner * padded(outer, lanes), dtype)
-    turned = aligned(size * outer * padded(inner, lanes), dtype)
-    entries = (size * (size + 1) // 2, size * size) if normed else (0, 0)
-    triangles, forms = (aligned(count * width, dtype) for count in entries)
-    _pack_kernel(factors, norm, readout, factor, lanes, kernel, turned)
-    if normed:
-        _pack_columns(factors, lanes, width, triangles, forms)
-    return MixPanels(kernel, turned, triangles, forms)
+@cache
+def panel_lengths(layout: Layout, sizes: Sizes) -> tuple[int, ...]:
+    """Of all parts, in order."""
+    h, f = sizes.whole, sizes.inner_whole
+    size, triangles = sizes.code, sizes.code * (sizes.code + 1) // 2
+    drive = (size * sizes.width * sizes.planes_whole, size * sizes.planes * h)
+    readout = (size * sizes.states * h, size * sizes.width * sizes.states_whole)
+    norms = [(flag * triangles * h, flag * size * size * h) for flag in (layout.drive_norm, layout.readout_norm)]
+    linear = (
+        (sizes.width + 1) * sizes.heads, sizes.heads * h, (sizes.width + 1) * sizes.code_whole, size * h,
+        *((sizes.width + 1) * f, sizes.inner * h) * 2, (sizes.inner + 1) * h, sizes.width * f,
+    )  # fmt: skip
+    rows = (sizes.modes_whole, h, h, h, h, sizes.modes_whole, sizes.modes_whole)
+    return (*linear, *drive, *norms[0], *readout, *norms[1], *rows)
 
 
 @compiled
@@ -74,109 +69,146 @@ def _pack(dense, lanes, out):  # type: ignore[no-untyped-def]
         width = min(2 * lanes, columns - left)
         for k in range(depth):
             for c in range(width):
-                out[at + c] = dense[k, left + c]
+                out[np.uint64(at + c)] = dense[np.uint64(k), np.uint64(left + c)]
             at += width
 
 
 @compiled
-def _pack_linear(weight, bias, lanes, columns, depth, forward, turned):  # type: ignore[no-untyped-def]
-    rows, width = weight.shape
+def _pack_linear(dense, lanes, forward, turned):  # type: ignore[no-untyped-def]
+    """From (in + 1, whole out), the bias first: its panels, and those of the matrix turned, as deep as there is room."""
+    width, columns = dense.shape[0] - 1, dense.shape[1]
     whole = -(-width // lanes) * lanes
-    dense = np.zeros((width + 1, columns), dtype=weight.dtype)
-    back = np.zeros((depth, whole), dtype=weight.dtype)
-    for j in range(rows):
-        dense[0, j] = bias[j]
-        for k in range(width):
-            dense[k + 1, j] = weight[j, k]
-            back[j, k] = weight[j, k]
     _pack(dense, lanes, forward)
+    back = np.zeros((turned.size // whole, whole), dtype=dense.dtype)
+    for j in range(min(columns, back.shape[0])):
+        for k in range(width):
+            back[j, k] = dense[k + 1, j]
     _pack(back, lanes, turned)
 
 
 @compiled
-def _pack_kernel(factors, norm, readout, factor, lanes, kernel, turned):  # type: ignore[no-untyped-def]
-    modes, width, _, size = factors.shape
+def _place(flat, weight, bias, rows, width, dense, column):  # type: ignore[no-untyped-def]
+    """A map (rows, width) of the vector as columns from `column` on."""
+    for j in range(rows):
+        dense[0, column + j] = flat[bias + j]
+        for k in range(width):
+            dense[k + 1, column + j] = flat[weight + j * width + k]
+
+
+@compiled
+def _place_code(flat, layout, weight, bias, dense):  # type: ignore[no-untyped-def]
+    """z̃ = [W_down u + c; 1], or [u; 1] for a full-rank head."""
+    if layout.down:
+        _place(flat, weight, bias, layout.rank, layout.width, dense, 0)
+    else:
+        for k in range(layout.width):
+            dense[k + 1, k] = flat.dtype.type(1)
+    dense[0, layout.rank] = flat.dtype.type(1)
+
+
+@compiled
+def _pack_mix(flat, base, up, norm, normed, modes, width, rank, readout, factor, lanes, kernel, turned):  # type: ignore[no-untyped-def]
+    """K (h to 2p) of the drive or (2p to h) of the readout."""
     inner, outer = (2 * modes, width) if readout else (width, 2 * modes)
     inner_whole, outer_whole = -(-inner // lanes) * lanes, -(-outer // lanes) * lanes
-    dense = np.zeros((inner, outer_whole), dtype=factors.dtype)
-    back = np.zeros((outer, inner_whole), dtype=factors.dtype)
-    for i in range(size):
+    dense = np.zeros((inner, outer_whole), dtype=flat.dtype)
+    back = np.zeros((outer, inner_whole), dtype=flat.dtype)
+    for i in range(rank + 1):
         for p in range(modes):
-            weight = norm[p] * kernel.dtype.type(factor)
+            weight = flat.dtype.type(factor)
+            if normed:
+                weight *= flat[norm + p]
             for h in range(width):
                 for part in range(2):
-                    value = factors[p, h, part, i] * weight
+                    at = 2 * (p * width + h) + part
+                    value = (flat[up + at * rank + i] if i < rank else flat[base + at]) * weight
+                    column = 2 * p + part
                     if readout:
                         # Re(C s) = C_re s_re − C_im s_im.
                         value = -value if part == 1 else value
-                        dense[2 * p + part, h] = value
-                        back[h, 2 * p + part] = value
+                        dense[column, h] = value
+                        back[h, column] = value
                     else:
-                        dense[h, 2 * p + part] = value
-                        back[2 * p + part, h] = value
+                        dense[h, column] = value
+                        back[column, h] = value
         _pack(dense, lanes, kernel[i * inner * outer_whole :])
         _pack(back, lanes, turned[i * outer * inner_whole :])
 
 
 @compiled
-def _pack_columns(factors, lanes, columns, triangles, forms):  # type: ignore[no-untyped-def]
-    modes, width, _, size = factors.shape
+def _pack_columns(flat, base, up, modes, width, rank, lanes, triangles, forms):  # type: ignore[no-untyped-def]
+    """R and G of every column, made in float64."""
+    size, columns = rank + 1, -(-width // lanes) * lanes
     precise = np.zeros((2 * modes, size, columns))
     for p in range(modes):
         for h in range(width):
             for part in range(2):
-                for i in range(size):
-                    precise[2 * p + part, i, h] = factors[p, h, part, i]
+                at = 2 * (p * width + h) + part
+                for i in range(rank):
+                    precise[2 * p + part, i, h] = flat[up + at * rank + i]
+                precise[2 * p + part, rank, h] = flat[base + at]
     form, root = np.empty((size, size, columns)), np.empty((size, size, columns))
     gram(precise, form)
-    form /= modes
     triangle(form, root)
-    rows = np.empty((size * (size + 1) // 2, columns), dtype=triangles.dtype)
+    rows, squares = (
+        np.empty((size * (size + 1) // 2, columns), dtype=flat.dtype),
+        np.empty((size * size, columns), dtype=flat.dtype),
+    )
     at = 0
     for i in range(size):
-        for j in range(i, size):
-            rows[at] = root[i, j]
-            at += 1
-    _pack(rows, lanes, triangles)
-    _pack(form.reshape(-1, columns).astype(forms.dtype), lanes, forms)
-
-
-@compiled
-def mix_gradients(factors, norm, normed, readout, factor, d_kernel, d_forms, d_factors, d_norm):  # type: ignore[no-untyped-def]
-    """Gradients of factors and norm from those of K, (i, inner, whole outer), and of G, (i ≤ j, whole h)."""
-    modes, width, _, size = factors.shape
-    weights = norm.dtype.type(factor)
-    for p in range(modes):
-        total = 0.0
-        for h in range(width):
-            for part in range(2):
-                sign = -weights if readout and part == 1 else weights
-                for i in range(size):
-                    d = d_kernel[i, 2 * p + part, h] if readout else d_kernel[i, h, 2 * p + part]
-                    d *= sign
-                    total += d * factors[p, h, part, i]
-                    d_factors[p, h, part, i] = d * norm[p]
-        if normed:
-            d_norm[p] = total
-    if normed:
-        _add_norm_gradients(factors, d_forms, d_factors)
-
-
-@compiled
-def _add_norm_gradients(factors, d_forms, d_factors):  # type: ignore[no-untyped-def]
-    """mean_p |𝓑 z̃|² = z̃ᵀ G z̃: its share is 2/p · 𝓑 dG."""
-    modes, width, _, size = factors.shape
-    slope = np.empty((size, size), dtype=factors.dtype)
-    scale = factors.dtype.type(2.0 / modes)
-    for h in range(width):
-        at = 0
-        for i in range(size):
-            for j in range(i, size):
-                slope[i, j] = slope[j, i] = d_forms[at, h] * scale
+        for j in range(size):
+            for h in range(columns):
+                squares[i * size + j, h] = form[i, j, h]
+            if j >= i:
+                for h in range(columns):
+                    rows[at, h] = root[i, j, h]
                 at += 1
-        for p in range(modes):
-            for part in range(2):
-                for i in range(size):
-                    value = factors[p, h, part, i]
-                    for j in range(size):
-                        d_factors[p, h, part, j] += value * slope[i, j]
+    _pack(rows, lanes, triangles)
+    _pack(squares, lanes, forms)
+
+
+@compiled
+def pack(flat, layout, places, sizes, factor, panels):  # type: ignore[no-untyped-def]
+    """Everything but scale and shift; `factor` multiplies the readout."""
+    lanes, width, inner, real = sizes.lanes, sizes.width, sizes.inner, flat.dtype.type
+    dense = np.zeros((width + 1, sizes.heads), dtype=flat.dtype)
+    _place_code(flat, layout, places.drive_down, places.drive_down_bias, dense)
+    _place(flat, places.decay, places.decay_bias, sizes.modes, width, dense, sizes.code_whole)
+    _pack_linear(dense, lanes, panels.heads, panels.heads_turned)
+    dense = np.zeros((width + 1, sizes.code_whole), dtype=flat.dtype)
+    _place_code(flat, layout, places.readout_down, places.readout_down_bias, dense)
+    _pack_linear(dense, lanes, panels.codes, panels.codes_turned)
+    dense = np.zeros((width + 1, sizes.inner_whole), dtype=flat.dtype)
+    _place(flat, places.value, places.value_bias, inner, width, dense, 0)
+    _pack_linear(dense, lanes, panels.value, panels.value_turned)
+    _place(flat, places.gate, places.gate_bias, inner, width, dense, 0)
+    _pack_linear(dense, lanes, panels.gate, panels.gate_turned)
+    dense = np.zeros((inner + 1, sizes.whole), dtype=flat.dtype)
+    _place(flat, places.outer, places.outer_bias, width, inner, dense, 0)
+    _pack_linear(dense, lanes, panels.outer, panels.outer_turned)
+    _pack_mix(
+        flat, places.drive_base, places.drive_up, places.drive_norm, layout.drive_norm, sizes.modes, width, layout.rank,
+        False, 1.0, lanes, panels.drive, panels.drive_turned,
+    )  # fmt: skip
+    if layout.drive_norm:
+        _pack_columns(
+            flat, places.drive_base, places.drive_up, sizes.modes, width, layout.rank, lanes,
+            panels.drive_triangles, panels.drive_forms,
+        )  # fmt: skip
+    modes = sizes.modes * sizes.directions
+    _pack_mix(
+        flat, places.readout_base, places.readout_up, places.readout_norm, layout.readout_norm, modes, width,
+        layout.rank, True, factor, lanes, panels.readout, panels.readout_turned,
+    )  # fmt: skip
+    if layout.readout_norm:
+        _pack_columns(
+            flat, places.readout_base, places.readout_up, modes, width, layout.rank, lanes,
+            panels.readout_triangles, panels.readout_forms,
+        )  # fmt: skip
+    for j in range(sizes.modes):
+        panels.rate_norm[j] = flat[places.rate_norm + j] if layout.rate_norm else real(1)
+        panels.frequency[j] = flat[places.frequency + j]
+        panels.clock[j] = np.exp(flat[places.step + j])
+    for j in range(width):
+        panels.skip[j] = flat[places.skip + j]
+        panels.ones[j] = real(1)

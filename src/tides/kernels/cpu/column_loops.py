@@ -25,17 +25,20 @@ _NOTHING = 1e-14
 
 @compiled
 def gram(columns, out):  # type: ignore[no-untyped-def]
-    """out[i, j, h] = Σ_c columns[c, i, h] columns[c, j, h]."""
+    """out[i, j, h] = 2/count Σ_c columns[c, i, h] columns[c, j, h]: the mean over complex numbers."""
     count, size, width = columns.shape
-    out[:] = 0.0
-    for c in range(count):
-        for i in range(size):
-            for j in range(i, size):
+    scale = 2.0 / count
+    for i in range(size):
+        for j in range(i, size):
+            for h in range(width):
+                out[i, j, h] = 0.0
+            for c in range(count):
                 for h in range(width):
                     out[i, j, h] += columns[c, i, h] * columns[c, j, h]
-    for i in range(size):
-        for j in range(i):
-            out[i, j] = out[j, i]
+            for h in range(width):
+                out[i, j, h] *= scale
+            for h in range(width):
+                out[j, i, h] = out[i, j, h]
 
 
 @compiled

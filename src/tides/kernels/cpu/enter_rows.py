@@ -1,8 +1,5 @@
 """The part of a block before its scan, compiled: norm, codes, decay rates and drive, and their gradients."""
 
-from typing import Any, NamedTuple
-
-from tides.kernels.cpu.block_weights import LinearPanels, MixPanels
 from tides.kernels.cpu.column_loops import inverse_norms
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
@@ -24,74 +21,34 @@ from tides.kernels.cpu.row_loops import (
 TILE = 64
 
 
-class EnterWeights(NamedTuple):
-    """Of one model: `heads` maps u to the drive's code and, behind it, to θ."""
-
-    scale: Any
-    shift: Any
-    heads: LinearPanels
-    mix: MixPanels
-    rate_norm: Any
-    rates_normed: bool
-    reparam: int
-    limit: float
-    eps: float
-
-
-class EnterSizes(NamedTuple):
-    """Numbers of features, and `…_whole` of them with what fills up whole vectors."""
-
-    width: int
-    whole: int
-    size: int
-    code_whole: int
-    modes: int
-    modes_whole: int
-    planes: int
-    planes_whole: int
-    lanes: int
-
-
-class EnterSums(NamedTuple):
-    """Sums over steps: gradients of the heads (h, …) and their bias, K, G, the rates' norm; Σ du u and Σ du."""
-
-    heads: Any
-    bias: Any
-    kernel: Any
-    forms: Any
-    rate_norm: Any
-    scale: Any
-    shift: Any
+@compiled
+def _project(x, first, count, valid, panels, sizes, u, heads):  # type: ignore[no-untyped-def]
+    entered(x, first, count, sizes.width, sizes.whole, sizes.lanes, panels.scale, panels.shift, valid, u)
+    step = sizes.heads
+    linear_rows(u, sizes.whole, count, panels.heads, sizes.width, heads, step, step)
 
 
 @compiled
-def _project(x, first, count, valid, weights, sizes, u, heads):  # type: ignore[no-untyped-def]
-    entered(x, first, count, sizes.width, sizes.whole, sizes.lanes, weights.scale, weights.shift, valid, u)
-    step = sizes.code_whole + sizes.modes_whole
-    linear_rows(u, sizes.whole, count, weights.heads.forward, sizes.width, heads, step, step)
-
-
-@compiled
-def enter_forward(x, valid, weights, sizes, begin, end, decay, drive):  # type: ignore[no-untyped-def]
+def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive):  # type: ignore[no-untyped-def]
     """`decay` (n, p) and `drive` (n, 2p) of steps [begin, end)."""
-    whole, step = sizes.whole, sizes.code_whole + sizes.modes_whole
+    whole, step = sizes.whole, sizes.heads
     u, inverse = room(TILE * whole, x), room(TILE * whole, x)
     heads, out = room((TILE + 1) * step, x), room(TILE * sizes.planes_whole, x)
     scales = room(TILE, x)
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
-        _project(x, first, count, valid, weights, sizes, u, heads)
+        _project(x, first, count, valid, panels, sizes, u, heads)
         normalised_modes(
-            heads, step, sizes.code_whole, count, sizes.modes, sizes.lanes, weights.rate_norm, weights.rates_normed,
-            weights.eps, scales, decay, first * sizes.modes,
+            heads, step, sizes.code_whole, count, sizes.modes, sizes.lanes, panels.rate_norm, settings.rates_normed,
+            settings.eps, scales, decay, first * sizes.modes,
         )  # fmt: skip
-        if weights.mix.forms.size > 0:
-            eps = x.dtype.type(weights.eps)
-            inverse_norms(heads, step, count, sizes.size, weights.mix.triangles, eps, inverse, whole)
+        if panels.drive_forms.size > 0:
+            eps = x.dtype.type(settings.eps)
+            inverse_norms(heads, step, count, sizes.code, panels.drive_triangles, eps, inverse, whole)
             multiplied(u, inverse, u)
-        mix_forward(u, whole, sizes.width, count, heads, step, sizes.size, weights.mix.kernel, out, sizes.planes_whole)
+        mix_forward(u, whole, sizes.width, count, heads, step, sizes.code, panels.drive, out, sizes.planes_whole)
         given(out, sizes.planes_whole, 0, first, count, sizes.planes, sizes.lanes, drive)
-    reparameterised(decay[begin * sizes.modes : end * sizes.modes], weights.reparam, weights.limit)
+    reparameterised(decay[begin * sizes.modes : end * sizes.modes], settings.reparam, settings.limit)
 
 
 @compiled
@@ -111,61 +68,61 @@ def multiplied(x, factor, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def enter_backward(x, valid, weights, sizes, begin, end, d_decay, d_drive, d_later, gradient, sums, dx):  # type: ignore[no-untyped-def]
+def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_drive, d_later, gradient, sums, dx):  # type: ignore[no-untyped-def]
     """`dx` (n, h): the residual's `gradient` and what flows through u, of which `d_later` is known.
 
     `d_later` may be the memory of `dx`.
     """
-    whole, step, lanes, size = sizes.whole, sizes.code_whole + sizes.modes_whole, sizes.lanes, sizes.size
+    whole, step, lanes, size = sizes.whole, sizes.heads, sizes.lanes, sizes.code
     u, inverse, scaled, du, later, work = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
         room(TILE * whole, x), room(TILE * whole, x),
     )  # fmt: skip
     heads, d_heads = room((TILE + 1) * step, x), room((TILE + 1) * step, x)
     out, rates, scales = room(TILE * sizes.planes_whole, x), room(TILE * sizes.modes, x), room(TILE, x)
-    products = sums.forms.size // whole
+    products = sums.drive_forms.size // whole
     work_step = products + lanes
     monomials = room((TILE + 1) * work_step, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
-    normed = weights.mix.forms.size > 0
+    normed = panels.drive_forms.size > 0
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
-        _project(x, first, count, valid, weights, sizes, u, heads)
+        _project(x, first, count, valid, panels, sizes, u, heads)
         d_heads[:] = x.dtype.type(0)
         normalised_modes(
-            heads, step, sizes.code_whole, count, sizes.modes, lanes, weights.rate_norm, weights.rates_normed,
-            weights.eps, scales, rates, 0,
+            heads, step, sizes.code_whole, count, sizes.modes, lanes, panels.rate_norm, settings.rates_normed,
+            settings.eps, scales, rates, 0,
         )  # fmt: skip
         own = d_decay[first * sizes.modes : (first + count) * sizes.modes]
-        slopes(rates[: count * sizes.modes], weights.reparam, weights.limit, own)
+        slopes(rates[: count * sizes.modes], settings.reparam, settings.limit, own)
         modes_backward(
-            heads, step, sizes.code_whole, count, sizes.modes, lanes, weights.rate_norm, weights.rates_normed, scales,
+            heads, step, sizes.code_whole, count, sizes.modes, lanes, panels.rate_norm, settings.rates_normed, scales,
             rates, d_heads, sums.rate_norm,
         )  # fmt: skip
         taken(d_drive, first, count, sizes.planes, lanes, out, sizes.planes_whole, 0)
         source = u
         if normed:
-            inverse_norms(heads, step, count, size, weights.mix.triangles, x.dtype.type(weights.eps), inverse, whole)
+            inverse_norms(heads, step, count, size, panels.drive_triangles, x.dtype.type(settings.eps), inverse, whole)
             multiplied(u, inverse, scaled)
             source = scaled
         mix_backward(
-            out, sizes.planes, sizes.planes_whole, count, heads, step, size, weights.mix.turned, source, sizes.width,
-            whole, lanes, work, du, d_heads, sums.kernel,
+            out, sizes.planes, sizes.planes_whole, count, heads, step, size, panels.drive_turned, source, sizes.width,
+            whole, lanes, work, du, d_heads, sums.drive,
         )  # fmt: skip
         if normed:
             d_square_in(u, inverse, du)
             columns_backward(
-                inverse, whole, count, heads, step, size, weights.mix.forms, lanes, monomials, work_step, d_heads,
-                sums.forms,
+                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, monomials, work_step, d_heads,
+                sums.drive_forms,
             )  # fmt: skip
         taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
-        add_scaled_rows(d_heads, step, count, weights.heads.turned, step, one, 1, later, whole, whole)
+        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole)
         for j in range(count * whole):
             du[j] += later[j]
         masked(du, first, count, whole, valid)
         add_products(u, whole, count, sizes.width, d_heads, step, step, sums.heads)
-        summed(d_heads, count, step, step, lanes, sums.bias)
+        summed(d_heads, count, step, step, lanes, sums.heads_bias)
         summed_products(du, u, count, whole, lanes, sums.scale)
         summed(du, count, whole, whole, lanes, sums.shift)
-        left(gradient, first, count, sizes.width, whole, lanes, du, weights.scale, dx)
+        left(gradient, first, count, sizes.width, whole, lanes, du, panels.scale, dx)

@@ -1,9 +1,6 @@
 """The part of a block behind its scan, compiled: out-mix, skip, GELU, GLU and residual, and their gradients."""
 
-from typing import Any, NamedTuple
-
 from tides.kernels.cpu.block_loops import gated, gated_backward, gelu, gelu_and_slope
-from tides.kernels.cpu.block_weights import LinearPanels, MixPanels
 from tides.kernels.cpu.column_loops import inverse_norms
 from tides.kernels.cpu.enter_rows import TILE
 from tides.kernels.cpu.intervals import compiled
@@ -12,107 +9,58 @@ from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_row
 from tides.kernels.cpu.row_loops import dropped, entered, finished, given, left, masked, skip_backward, summed, taken
 
 
-class LeaveWeights(NamedTuple):
-    """Of one model. `ones` are as many as features."""
-
-    scale: Any
-    shift: Any
-    heads: LinearPanels
-    mix: MixPanels
-    skip: Any
-    value: LinearPanels
-    gate: LinearPanels
-    outer: LinearPanels
-    ones: Any
-    eps: float
-    dropout: float
-
-
-class LeaveSizes(NamedTuple):
-    """Numbers of features, `…_whole` with what fills up whole vectors; `planes` are those of one direction."""
-
-    width: int
-    whole: int
-    size: int
-    code_whole: int
-    planes: int
-    directions: int
-    planes_whole: int
-    inner: int
-    inner_whole: int
-    lanes: int
-
-
-class LeaveSums(NamedTuple):
-    """Sums over steps: gradients of maps (in, out) and of their biases, K, G and skip."""
-
-    heads: Any
-    bias: Any
-    kernel: Any
-    forms: Any
-    skip: Any
-    value: Any
-    value_bias: Any
-    gate: Any
-    gate_bias: Any
-    outer: Any
-    outer_bias: Any
-
-
 @compiled
-def _project(x, states, steps, first, count, valid, weights, sizes, u, code, s):  # type: ignore[no-untyped-def]
+def _project(x, states, steps, first, count, valid, panels, sizes, u, code, s):  # type: ignore[no-untyped-def]
     """u, the readout's code, and the states of all directions side by side."""
-    entered(x, first, count, sizes.width, sizes.whole, sizes.lanes, weights.scale, weights.shift, valid, u)
-    linear_rows(u, sizes.whole, count, weights.heads.forward, sizes.width, code, sizes.code_whole, sizes.code_whole)
+    entered(x, first, count, sizes.width, sizes.whole, sizes.lanes, panels.scale, panels.shift, valid, u)
+    linear_rows(u, sizes.whole, count, panels.codes, sizes.width, code, sizes.code_whole, sizes.code_whole)
     for k in range(sizes.directions):
-        taken(states, k * steps + first, count, sizes.planes, sizes.lanes, s, sizes.planes_whole, k * sizes.planes)
+        taken(states, k * steps + first, count, sizes.planes, sizes.lanes, s, sizes.states_whole, k * sizes.planes)
 
 
 @compiled
-def _finish(first, count, valid, weights, sizes, u, code, mixed, inverse, y):  # type: ignore[no-untyped-def]
+def _finish(first, count, valid, panels, sizes, settings, u, code, mixed, inverse, y):  # type: ignore[no-untyped-def]
     """y, the layer's output, and the inverse norms."""
-    normed = weights.mix.forms.size > 0
+    normed = panels.readout_forms.size > 0
     if normed:
-        eps = u.dtype.type(weights.eps)
-        inverse_norms(code, sizes.code_whole, count, sizes.size, weights.mix.triangles, eps, inverse, sizes.whole)
-    finished(mixed, inverse, normed, u, weights.skip, count, sizes.whole, sizes.lanes, y)
+        eps = u.dtype.type(settings.eps)
+        inverse_norms(code, sizes.code_whole, count, sizes.code, panels.readout_triangles, eps, inverse, sizes.whole)
+    finished(mixed, inverse, normed, u, panels.skip, count, sizes.whole, sizes.lanes, y)
     masked(y, first, count, sizes.whole, valid)
 
 
 @compiled
-def _gates(active, count, weights, sizes, value, gate):  # type: ignore[no-untyped-def]
+def _gates(active, count, panels, sizes, value, gate):  # type: ignore[no-untyped-def]
     inner = sizes.inner_whole
-    linear_rows(active, sizes.whole, count, weights.value.forward, sizes.width, value, inner, inner)
-    linear_rows(active, sizes.whole, count, weights.gate.forward, sizes.width, gate, inner, inner)
+    linear_rows(active, sizes.whole, count, panels.value, sizes.width, value, inner, inner)
+    linear_rows(active, sizes.whole, count, panels.gate, sizes.width, gate, inner, inner)
 
 
 @compiled
-def leave_forward(x, states, steps, valid, kept, weights, sizes, begin, end, mixed, out):  # type: ignore[no-untyped-def]
+def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, out):  # type: ignore[no-untyped-def]
     """`out` and `mixed` (n, h) of steps [begin, end); `kept` (2, n · h) are the masks of dropout, or empty."""
     whole, lanes, inner = sizes.whole, sizes.lanes, sizes.inner_whole
     u, inverse, y, active, mix = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
         room(TILE * whole, x),
     )  # fmt: skip
-    code, s = room((TILE + 1) * sizes.code_whole, x), room(TILE * sizes.planes_whole, x)
+    code, s = room((TILE + 1) * sizes.code_whole, x), room(TILE * sizes.states_whole, x)
     value, gate = room(TILE * inner, x), room(TILE * inner, x)
-    scaled_up = 1 / (1 - weights.dropout)
-    depth = sizes.planes * sizes.directions
+    scaled_up = 1 / (1 - settings.dropout)
+    depth = sizes.states
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
-        _project(x, states, steps, first, count, valid, weights, sizes, u, code, s)
-        mix_forward(
-            s, sizes.planes_whole, depth, count, code, sizes.code_whole, sizes.size, weights.mix.kernel, mix, whole
-        )
+        _project(x, states, steps, first, count, valid, panels, sizes, u, code, s)
+        mix_forward(s, sizes.states_whole, depth, count, code, sizes.code_whole, sizes.code, panels.readout, mix, whole)
         given(mix, whole, 0, first, count, sizes.width, lanes, mixed)
-        _finish(first, count, valid, weights, sizes, u, code, mix, inverse, y)
+        _finish(first, count, valid, panels, sizes, settings, u, code, mix, inverse, y)
         gelu(y, active)
         dropped(active, first, count, sizes.width, whole, kept, 0, scaled_up)
-        _gates(active, count, weights, sizes, value, gate)
+        _gates(active, count, panels, sizes, value, gate)
         gated(value, gate)
-        linear_rows(value, inner, count, weights.outer.forward, sizes.inner, y, whole, whole)
+        linear_rows(value, inner, count, panels.outer, sizes.inner, y, whole, whole)
         dropped(y, first, count, sizes.width, whole, kept, 1, scaled_up)
-        left(x, first, count, sizes.width, whole, lanes, y, weights.ones, out)
+        left(x, first, count, sizes.width, whole, lanes, y, panels.ones, out)
 
 
 @compiled
@@ -126,12 +74,12 @@ def _d_square_out(scaled, mixed, inverse):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _glu_backward(active, gradient, count, weights, sizes, one, value, gate, d_gated, product, d_active, sums):  # type: ignore[no-untyped-def]
+def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_gated, product, d_active, sums):  # type: ignore[no-untyped-def]
     """`d_active` from the gradient of the block's output."""
     whole, inner, lanes = sizes.whole, sizes.inner_whole, sizes.lanes
-    _gates(active, count, weights, sizes, value, gate)
+    _gates(active, count, panels, sizes, value, gate)
     d_gated[:] = d_gated.dtype.type(0)
-    add_scaled_rows(gradient, whole, count, weights.outer.turned, sizes.width, one, 1, d_gated, inner, inner)
+    add_scaled_rows(gradient, whole, count, panels.outer_turned, sizes.width, one, 1, d_gated, inner, inner)
     gated_backward(value, gate, d_gated, product)
     add_products(product, inner, count, sizes.inner, gradient, whole, whole, sums.outer)
     summed(gradient, count, whole, whole, lanes, sums.outer_bias)
@@ -140,67 +88,67 @@ def _glu_backward(active, gradient, count, weights, sizes, one, value, gate, d_g
     summed(value, count, inner, inner, lanes, sums.value_bias)
     summed(gate, count, inner, inner, lanes, sums.gate_bias)
     d_active[:] = d_active.dtype.type(0)
-    add_scaled_rows(value, inner, count, weights.value.turned, sizes.inner, one, 1, d_active, whole, whole)
-    add_scaled_rows(gate, inner, count, weights.gate.turned, sizes.inner, one, 1, d_active, whole, whole)
+    add_scaled_rows(value, inner, count, panels.value_turned, sizes.inner, one, 1, d_active, whole, whole)
+    add_scaled_rows(gate, inner, count, panels.gate_turned, sizes.inner, one, 1, d_active, whole, whole)
 
 
 @compiled
 def leave_backward(  # type: ignore[no-untyped-def]
-    x, states, steps, valid, kept, weights, sizes, begin, end, mixed, gradient, sums, d_states, du
+    x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, gradient, sums, d_states, du
 ):
     """Gradients of the states and of u (n, h) from that of the output (n, h)."""
-    whole, lanes, inner, size = sizes.whole, sizes.lanes, sizes.inner_whole, sizes.size
+    whole, lanes, inner, size = sizes.whole, sizes.lanes, sizes.inner_whole, sizes.code
     u, inverse, y, active, mix, g, d_y, own = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
     )  # fmt: skip
     code, d_code = room((TILE + 1) * sizes.code_whole, x), room((TILE + 1) * sizes.code_whole, x)
     s, ds, work = (
-        room(TILE * sizes.planes_whole, x),
-        room(TILE * sizes.planes_whole, x),
-        room(TILE * sizes.planes_whole, x),
+        room(TILE * sizes.states_whole, x),
+        room(TILE * sizes.states_whole, x),
+        room(TILE * sizes.states_whole, x),
     )
     value, gate, d_gated, product = (
         room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
     )  # fmt: skip
-    products = sums.forms.size // whole
+    products = sums.readout_forms.size // whole
     work_step = products + lanes
     monomials = room((TILE + 1) * work_step, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
-    scaled_up = 1 / (1 - weights.dropout)
-    depth = sizes.planes * sizes.directions
-    normed = weights.mix.forms.size > 0
+    scaled_up = 1 / (1 - settings.dropout)
+    depth = sizes.states
+    normed = panels.readout_forms.size > 0
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
-        _project(x, states, steps, first, count, valid, weights, sizes, u, code, s)
+        _project(x, states, steps, first, count, valid, panels, sizes, u, code, s)
         taken(mixed, first, count, sizes.width, lanes, mix, whole, 0)
-        _finish(first, count, valid, weights, sizes, u, code, mix, inverse, y)
+        _finish(first, count, valid, panels, sizes, settings, u, code, mix, inverse, y)
         gelu_and_slope(y, active)
         dropped(active, first, count, sizes.width, whole, kept, 0, scaled_up)
         taken(gradient, first, count, sizes.width, lanes, g, whole, 0)
         dropped(g, first, count, sizes.width, whole, kept, 1, scaled_up)
-        _glu_backward(active, g, count, weights, sizes, one, value, gate, d_gated, product, d_y, sums)
+        _glu_backward(active, g, count, panels, sizes, one, value, gate, d_gated, product, d_y, sums)
         dropped(d_y, first, count, sizes.width, whole, kept, 0, scaled_up)
         for j in range(d_y.size):
             d_y[j] *= y[j]
         masked(d_y, first, count, whole, valid)
-        skip_backward(d_y, u, weights.skip, count, whole, lanes, own, sums.skip)
+        skip_backward(d_y, u, panels.skip, count, whole, lanes, own, sums.skip)
         if normed:
             _d_square_out(d_y, mix, inverse)
         d_code[:] = d_code.dtype.type(0)
         mix_backward(
-            d_y, sizes.width, whole, count, code, sizes.code_whole, size, weights.mix.turned, s, depth,
-            sizes.planes_whole, lanes, work, ds, d_code, sums.kernel,
+            d_y, sizes.width, whole, count, code, sizes.code_whole, size, panels.readout_turned, s, depth,
+            sizes.states_whole, lanes, work, ds, d_code, sums.readout,
         )  # fmt: skip
         if normed:
             columns_backward(
-                inverse, whole, count, code, sizes.code_whole, size, weights.mix.forms, lanes, monomials, work_step,
-                d_code, sums.forms,
+                inverse, whole, count, code, sizes.code_whole, size, panels.readout_forms, lanes, monomials, work_step,
+                d_code, sums.readout_forms,
             )  # fmt: skip
         for k in range(sizes.directions):
-            given(ds, sizes.planes_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
-        add_scaled_rows(d_code, sizes.code_whole, count, weights.heads.turned, sizes.size, one, 1, own, whole, whole)
-        add_products(u, whole, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.heads)
-        summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.bias)
+            given(ds, sizes.states_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
+        add_scaled_rows(d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole)
+        add_products(u, whole, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
+        summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)
