@@ -75,7 +75,7 @@ def _pack(dense, lanes, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _pack_linear(dense, lanes, forward, turned):  # type: ignore[no-untyped-def]
-    """From (in + 1, whole out), the bias first: its panels, and those of the matrix turned, as deep as there is room."""
+    """From (in + 1, whole out), the bias first: its panels, and those of the map turned, as deep as there is room."""
     width, columns = dense.shape[0] - 1, dense.shape[1]
     whole = -(-width // lanes) * lanes
     _pack(dense, lanes, forward)

@@ -16,6 +16,7 @@ from tides.kernels.cpu.row_loops import (
     summed_products,
     taken,
 )
+from tides.kernels.cpu.vectors import widest_registers
 
 # Steps of a tile: what a pass touches at once stays in a core's nearest caches.
 TILE = 64
@@ -31,6 +32,7 @@ def _project(x, first, count, valid, panels, sizes, u, heads):  # type: ignore[n
 @compiled
 def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive):  # type: ignore[no-untyped-def]
     """`decay` (n, p) and `drive` (n, 2p) of steps [begin, end)."""
+    widest_registers()
     whole, step = sizes.whole, sizes.heads
     u, inverse = room(TILE * whole, x), room(TILE * whole, x)
     heads, out = room((TILE + 1) * step, x), room(TILE * sizes.planes_whole, x)
@@ -54,6 +56,7 @@ def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive): 
 @compiled
 def d_square_in(u, inverse, du):  # type: ignore[no-untyped-def]
     """du arrives as the gradient of u · inverse and becomes that of u; `inverse` that of the mean square."""
+    widest_registers()
     half = inverse.dtype.type(-0.5)
     for j in range(u.size):
         du[j] *= inverse[j]
@@ -73,6 +76,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
 
     `d_later` may be the memory of `dx`.
     """
+    widest_registers()
     whole, step, lanes, size = sizes.whole, sizes.heads, sizes.lanes, sizes.code
     u, inverse, scaled, du, later, work = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, sin_and_cos
+from tides.kernels.cpu.vectors import widest_registers
 
 ZOH, BILINEAR, DIRAC = 0, 1, 2
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
@@ -23,6 +24,7 @@ _TAYLOR_SQUARE = 0.25
 @compiled
 def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):  # type: ignore[no-untyped-def]
     """λ̄ = e^z and gain = δ φ₁(z) = δ (e^z − 1)/z, z = growth + 2i·half_angle."""
+    widest_registers()
     real = growth.dtype.type
     one, two, half, tiny = real(1), real(2), real(0.5), real(_SMALLEST_SQUARE)
     for j in range(n):
@@ -48,6 +50,7 @@ def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):
 @compiled
 def zoh_slope(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im, k_re, k_im, taylor):  # type: ignore[no-untyped-def]
     """K = δ² φ₁'(z) behind `zoh_forward`; φ₁' = (e^z − φ₁)/z, or its Taylor polynomial for |z| < ½."""
+    widest_registers()
     real = growth.dtype.type
     one, two, radius, zero = real(1), real(2), real(_TAYLOR_SQUARE), real(0)
     highest, last = taylor[0], taylor.size - 1

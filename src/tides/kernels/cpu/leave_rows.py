@@ -7,6 +7,7 @@ from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
 from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
 from tides.kernels.cpu.row_loops import dropped, entered, finished, given, left, masked, skip_backward, summed, taken
+from tides.kernels.cpu.vectors import widest_registers
 
 
 @compiled
@@ -39,6 +40,7 @@ def _gates(active, count, panels, sizes, value, gate):  # type: ignore[no-untype
 @compiled
 def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, out):  # type: ignore[no-untyped-def]
     """`out` and `mixed` (n, h) of steps [begin, end); `kept` (2, n · h) are the masks of dropout, or empty."""
+    widest_registers()
     whole, lanes, inner = sizes.whole, sizes.lanes, sizes.inner_whole
     u, inverse, y, active, mix = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
@@ -66,6 +68,7 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
 @compiled
 def _d_square_out(scaled, mixed, inverse):  # type: ignore[no-untyped-def]
     """`scaled` ← scaled · inverse; `inverse` ← the gradient of the mean square."""
+    widest_registers()
     half = inverse.dtype.type(-0.5)
     for j in range(scaled.size):
         scaled[j] *= inverse[j]
@@ -76,6 +79,7 @@ def _d_square_out(scaled, mixed, inverse):  # type: ignore[no-untyped-def]
 @compiled
 def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_gated, product, d_active, sums):  # type: ignore[no-untyped-def]
     """`d_active` from the gradient of the block's output."""
+    widest_registers()
     whole, inner, lanes = sizes.whole, sizes.inner_whole, sizes.lanes
     _gates(active, count, panels, sizes, value, gate)
     d_gated[:] = d_gated.dtype.type(0)
@@ -97,6 +101,7 @@ def leave_backward(  # type: ignore[no-untyped-def]
     x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, gradient, sums, d_states, du
 ):
     """Gradients of the states and of u (n, h) from that of the output (n, h)."""
+    widest_registers()
     whole, lanes, inner, size = sizes.whole, sizes.lanes, sizes.inner_whole, sizes.code
     u, inverse, y, active, mix, g, d_y, own = (
         room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),

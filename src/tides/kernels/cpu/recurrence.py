@@ -20,6 +20,7 @@ from tides.kernels.cpu.stretch import (
     sensitivities,
     split,
 )
+from tides.kernels.cpu.vectors import widest_registers
 
 # (step, mode) pairs per stretch: its planes stay in the second-level cache, those of one loop in the first.
 _STRETCH = 1024
@@ -30,6 +31,7 @@ def run_forward(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, drive, s0, sequences, per_mode, method, following, reverse, out
 ):
     """States of every sequence (row, start, stop, owner of s0), written into `out`."""
+    widest_registers()
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
     planes = np.empty((8, steps * width), dtype=out.dtype)
@@ -78,6 +80,7 @@ def run_backward(  # type: ignore[no-untyped-def]
 
     With μ the adjoint, μ_k = g_k + conj(λ̄_{k+1}) μ_{k+1}; `carry` is conj(λ̄) μ of the stretch after this one.
     """
+    widest_registers()
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
     planes = np.empty((16, steps * width), dtype=gradient.dtype)

@@ -11,6 +11,7 @@ from tides.kernels.cpu.intervals import (
     zoh_forward,
     zoh_slope,
 )
+from tides.kernels.cpu.vectors import widest_registers
 
 
 @compiled
@@ -18,6 +19,7 @@ def discretise(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, low, high, shift, per_mode, method, following, planes, half_angle
 ):
     """Planes 0–5 (Re z, δ, λ̄, gain) of the intervals that end at steps [low, high), governed `shift` steps earlier."""
+    widest_registers()
     width, count = scale.size, high - low
     n = count * width
     growth, delta = planes[0, :n], planes[1, :n]
@@ -65,6 +67,7 @@ def discretise(  # type: ignore[no-untyped-def]
 @compiled
 def split(n, pairs, re, im):  # type: ignore[no-untyped-def]
     """Complex pairs into two planes."""
+    widest_registers()
     for j in range(n):
         re[j], im[j] = pairs[2 * j], pairs[2 * j + 1]
 
@@ -78,6 +81,8 @@ def join(n, re, im, pairs):  # type: ignore[no-untyped-def]
 @compiled
 def multiply(n, a_re, a_im, x_re, x_im):  # type: ignore[no-untyped-def]
     """x ← a x."""
+    widest_registers()
+    widest_registers()
     for j in range(n):
         re, im = x_re[j], x_im[j]
         x_re[j] = a_re[j] * re - a_im[j] * im
@@ -138,6 +143,7 @@ def previous(s, s0, owner, low, count, begin, towards, width, before_re, before_
 @compiled
 def sensitivities(n, method, following, planes, half_angle, taylor):  # type: ignore[no-untyped-def]
     """planes 12, 13 ← ∂s/∂λ; planes 10, 11 ← x and 8, 9 ← y with ∂s/∂δ = λ x + y."""
+    widest_registers()
     growth, delta, lam_re, lam_im = planes[0], planes[1], planes[2], planes[3]
     y_re, y_im, x_re, x_im, k_re, k_im = planes[8], planes[9], planes[10], planes[11], planes[12], planes[13]
     if method == DIRAC:
@@ -168,6 +174,7 @@ def collect(  # type: ignore[no-untyped-def]
     d_decay, d_frequency, d_gaps, sum_frequency, sum_scale, d_drive,
 ):  # fmt: skip
     """From the adjoint μ (planes 6, 7) and the sensitivities to gradients."""
+    widest_registers()
     gain_re, gain_im, mu_re, mu_im = planes[4], planes[5], planes[6], planes[7]
     y_re, y_im, x_re, x_im, k_re, k_im = planes[8], planes[9], planes[10], planes[11], planes[12], planes[13]
     for j in range(n):
