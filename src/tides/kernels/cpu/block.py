@@ -76,7 +76,8 @@ def fused_stack(
     config = BlockConfig.of(layout_of(*layers[0]), spec, dropout)
     parameters = [part for weights, tail in layers for part in ordered(weights, tail)]
     gaps, behind = _both_gaps(x, gaps, spec, valid)
-    out, *last = BlockFunction.apply(config, norms, valid, x, gaps, behind, *parameters)  # type: ignore[attr-defined]
+    arguments = (config, torch.is_grad_enabled(), norms, valid, x, gaps, behind, *parameters)
+    out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
 
 
@@ -110,6 +111,7 @@ class BlockFunction(_SingleLevelFunction):
     def forward(
         ctx: Any,
         config: BlockConfig,
+        keep: bool,
         norms: list[RunningNorm],
         valid: Tensor | None,
         x: Tensor,
@@ -118,21 +120,24 @@ class BlockFunction(_SingleLevelFunction):
         *parameters: Tensor,
     ) -> tuple[Tensor, ...]:
         run = BlockPass(config, x, _plain(gaps), _plain(behind), _plain(valid))
-        size, keep = places_of(config.layout).size, any(ctx.needs_input_grad)
+        size = places_of(config.layout).size
         flat = torch.cat([part.detach().reshape(-1) for part in parameters])
-        hidden, last, tapes = _plain(x), [], []
+        hidden = _plain(x)
+        last: list[Tensor] = []
+        kept_for_later: list[Tensor | None] = []
         counts = []
         for k, norm in enumerate(norms):
             buffer, panels = run.pack(flat[k * size : (k + 1) * size])
             counts.append(_normalise(run, hidden, norm, panels))
             kept = _masks(hidden, config.settings.dropout)
             out = torch.empty_like(hidden)
-            tape = run.forward(panels, hidden, kept, out)
+            tape = run.forward(panels, buffer, hidden, kept, out)
             last += run.last(tape, panels)
             if keep:
-                tapes.append((BlockTape(*tape, buffer), hidden, kept))
+                kept_for_later += [*tape, hidden, kept]
             hidden = out
-        ctx.run, ctx.tapes, ctx.counts, ctx.flat, ctx.parameters = run, tapes, counts, flat, parameters
+        ctx.save_for_backward(x, flat, *kept_for_later)
+        ctx.run, ctx.counts, ctx.shapes = run, counts, [part.shape for part in parameters]
         ctx.set_materialize_grads(False)
         return hidden, *last
 
@@ -140,27 +145,27 @@ class BlockFunction(_SingleLevelFunction):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
         run: BlockPass = ctx.run
-        tapes, counts = ctx.tapes, ctx.counts
-        size = places_of(run.layout).size
-        g = torch.zeros_like(tapes[0][1]) if gradient is None else gradient.contiguous()
-        d_flat, d_gaps, d_behind = torch.empty_like(ctx.flat), None, None
-        for k in reversed(range(len(tapes))):
-            tape, x, kept = tapes[k]
-            part = slice(k * size, (k + 1) * size)
-            found = run.backward(ctx.flat[part], tape, x, kept, g, d_last[3 * k : 3 * k + 3])  # type: ignore[arg-type]
+        x, flat, *saved = ctx.saved_tensors
+        size, each = places_of(run.layout).size, len(saved) // len(ctx.counts)
+        g = torch.zeros_like(x) if gradient is None else gradient.contiguous()
+        d_flat, d_gaps, d_behind = torch.empty_like(flat), None, None
+        for k in reversed(range(len(ctx.counts))):
+            *tape, hidden, kept = saved[k * each : (k + 1) * each]
+            part, own = slice(k * size, (k + 1) * size), BlockTape(*tape)
+            found = run.backward(flat[part], own, hidden, kept, g, d_last[3 * k : 3 * k + 3])  # type: ignore[arg-type]
             d_flat[part] = found.weights
             d_gaps = found.gaps if d_gaps is None else d_gaps + found.gaps
-            d_behind = found.behind if d_behind is None else d_behind + found.behind
-            if counts[k] > 0:
-                panels = run.panels(tape.panels)
+            if found.behind is not None:
+                d_behind = found.behind if d_behind is None else d_behind + found.behind
+            if ctx.counts[k] > 0:
+                panels = run.panels(own.panels)
                 add_moments_gradient(
-                    x.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, panels.scale, panels.shift,
-                    found.sums.scale, found.sums.shift, counts[k], found.x.view(-1).numpy(),
+                    hidden.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, panels.scale, panels.shift,
+                    found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
                 )  # fmt: skip
             g = found.x
-        lengths = [part.numel() for part in ctx.parameters]
-        pieces = zip(d_flat.split(lengths), ctx.parameters, strict=True)
-        return None, None, None, g, d_gaps, d_behind, *(piece.view(part.shape) for piece, part in pieces)
+        pieces = zip(d_flat.split([shape.numel() for shape in ctx.shapes]), ctx.shapes, strict=True)
+        return None, None, None, None, g, d_gaps, d_behind, *(piece.view(shape) for piece, shape in pieces)
 
 
 def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int:
@@ -199,18 +204,18 @@ def block_op(
     for m in range(x.shape[0]):
         run = _model(m, x, gaps, behind, valid, flags, numbers)
         buffer, panels = run.pack(_plain(weights[m]))
-        _fill_affine(panels, *_plain(affine[m]).numpy(), run.width)
-        tape = run.forward(panels, _plain(x[m]), None if kept is None else kept[m], out[m])
-        tape = (*run.last(tape, panels), *tape, buffer)
-        found.append(tape if keep else (*tape[:3], *(x.new_empty(0) for _ in range(5))))
+        scale, shift = _plain(affine[m]).numpy()
+        _fill_affine(panels, scale, shift, run.width)
+        tape = run.forward(panels, buffer, _plain(x[m]), None if kept is None else kept[m], out[m])
+        found.append((*run.last(tape, panels), *(tape if keep else (x.new_empty(0) for _ in tape))))
     return out, *(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
 
 def _model(
     m: int, x: Tensor, gaps: Tensor, behind: Tensor | None, valid: Tensor | None, flags: list[int], numbers: list[float]
 ) -> BlockPass:
-    parts = (None if each is None else _plain(each[m]) for each in (gaps, behind, valid))
-    return BlockPass(BlockConfig.from_plain(flags, numbers), x[m], *parts)
+    later, mask = (None if each is None else _plain(each[m]) for each in (behind, valid))
+    return BlockPass(BlockConfig.from_plain(flags, numbers), x[m], _plain(gaps[m]), later, mask)
 
 
 @torch.library.custom_op("tides::block_cpu_backward", mutates_args=(), device_types="cpu")

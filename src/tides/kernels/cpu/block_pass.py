@@ -106,8 +106,8 @@ class BlockPass:
             found.append((self._series(self.behind), self.settings.behind_following, True))
         return found
 
-    def forward(self, panels: Panels, x: Tensor, kept: Tensor | None, out: Tensor) -> tuple[Tensor, ...]:
-        """Fill `out`; returns decay, drive, states and `mixed`."""
+    def forward(self, panels: Panels, buffer: Tensor, x: Tensor, kept: Tensor | None, out: Tensor) -> BlockTape:
+        """Fill `out` with panels that are parts of a buffer."""
         sizes, settings, rows = self.sizes, self.settings, self.rows
         decay, drive = x.new_empty(rows, sizes.modes), x.new_empty(rows, sizes.planes)
         states, mixed = x.new_empty(sizes.directions, rows, sizes.planes), x.new_empty(rows, self.width)
@@ -135,11 +135,13 @@ class BlockPass:
                 inputs, flat, rows, self.valid, masks, panels, sizes, settings, begin, end, mixes, outputs
             )
         )
-        return decay, drive, states, mixed
+        return BlockTape(decay, drive, states, mixed, buffer)
 
-    def last(self, tape: BlockTape | tuple[Tensor, ...], panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
+    def last(self, tape: BlockTape, panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
         """s, λ and the drive that is still pending, (b, p) complex, after the last valid step."""
-        decay, drive, states = (each.view(self.batch, self.length, -1) for each in (tape[0], tape[1], tape[2][0]))
+        decay, drive, states = (
+            each.view(self.batch, self.length, -1) for each in (tape.decay, tape.drive, tape.states[0])
+        )
         s, rate, held = (last_rows(each, None, self.mask) for each in (states, decay, drive))
         frequency = torch.from_numpy(panels.frequency[: self.sizes.modes]).expand_as(rate)
         if self.mask is not None:

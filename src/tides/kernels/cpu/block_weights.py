@@ -13,7 +13,7 @@ from tides.kernels.cpu.intervals import compiled
 class Panels(NamedTuple):
     """Linear maps with their bias as first row, and `…_turned`; K of a mix for every entry of its code.
 
-    `…_triangles` and `…_forms` are R and G of the column norms, empty without a norm. `scale` and `shift` are the
+    `…_triangles` and `…_forms` are R and 2G of the column norms, empty without a norm. `scale` and `shift` are the
     block's norm, `clock` is exp(step).
     """
 
@@ -137,7 +137,7 @@ def _pack_mix(flat, base, up, norm, normed, modes, width, rank, readout, factor,
 
 @compiled
 def _pack_columns(flat, base, up, modes, width, rank, lanes, triangles, forms):  # type: ignore[no-untyped-def]
-    """R and G of every column, made in float64."""
+    """R and 2G of every column, made in float64."""
     size, columns = rank + 1, -(-width // lanes) * lanes
     precise = np.zeros((2 * modes, size, columns))
     for p in range(modes):
@@ -158,7 +158,7 @@ def _pack_columns(flat, base, up, modes, width, rank, lanes, triangles, forms): 
     for i in range(size):
         for j in range(size):
             for h in range(columns):
-                squares[i * size + j, h] = form[i, j, h]
+                squares[i * size + j, h] = 2.0 * form[i, j, h]
             if j >= i:
                 for h in range(columns):
                     rows[at, h] = root[i, j, h]

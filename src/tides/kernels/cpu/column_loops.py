@@ -12,13 +12,13 @@ from numba.extending import intrinsic
 
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.lane_values import load, store
-from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows
-from tides.kernels.cpu.vectors import carried, repeated, whole
+from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows, row_sums
+from tides.kernels.cpu.vectors import TILE_ROWS, carried, repeated, whole
 
 _emitted: Any = intrinsic
 _count = types.intp
-# Rows at once: for each there are a sum and a sum of squares, two vectors wide.
-_ROWS = 4
+# Rows at once where each has a sum and a sum of squares, two vectors wide.
+_ROWS = TILE_ROWS * 3 // 4
 # A pivot this small beside its diagonal is rounding: the columns before it hold everything.
 _NOTHING = 1e-14
 
@@ -62,8 +62,8 @@ def triangle(form, out):  # type: ignore[no-untyped-def]
 
 
 @_emitted
-def inverse_norms(_, code, code_step, count, size, triangles, eps, out, columns):  # type: ignore[no-untyped-def]
-    """out[t, :columns] = 1/√(|R z̃_t|² + eps); `triangles` are panels of R's rows, each from its diagonal on."""
+def _inverse_norms(_, code, code_step, count, size, triangles, eps, out, columns):  # type: ignore[no-untyped-def]
+    """The body of `inverse_norms`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
@@ -111,12 +111,12 @@ def inverse_norms(_, code, code_step, count, size, triangles, eps, out, columns)
 
 
 @_emitted
-def norms_backward(_, code, code_step, count, size, forms, d_square, columns, d_code):  # type: ignore[no-untyped-def]
-    """d_code[t, i] += 2 Σ_h d_square[t, h] (G_h z̃_t)_i; `forms` are panels of [i][j]."""
+def _norms_backward(_, code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
+    """The body of `norms_backward`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        code, code_step, count, size, forms, d_square, columns, d_code = of.values
+        code, code_step, count, size, forms, d_square, columns, d_code, d_step = of.values
         lanes, entries = of.lanes, builder.mul(size, size)
 
         def panel(column: Any, width: int) -> None:
@@ -124,51 +124,64 @@ def norms_backward(_, code, code_step, count, size, forms, d_square, columns, d_
 
             def tile(t: Any, rows: int) -> None:
                 steps = [builder.add(t, whole(r)) for r in range(rows)]
-                codes = [of.row(code, step, code_step) for step in steps]
-                slopes = [
-                    [builder.fadd(x, x) for x in of.vectors(of.row(d_square, step, columns, column), width)]
-                    for step in steps
-                ]
 
                 def add_row(i: Any) -> None:
-                    row = builder.mul(i, size)
-
-                    def add(j: Any, sums: list[Any]) -> list[Any]:
-                        matrix = of.vectors(of.row(begin, builder.add(row, j), whole(width * lanes.count)), width)
-                        found = []
-                        for r in range(rows):
-                            factor = lanes.spread_from(codes[r], j)
-                            found += [lanes.multiply_add(factor, matrix[v], sums[r * width + v]) for v in range(width)]
-                        return found
-
-                    sums = carried(builder, (whole(0), size, 1), [lanes.zero] * (rows * width), add)
-                    for r in range(rows):
-                        along = lanes.zero
-                        for v in range(width):
-                            along = lanes.multiply_add(sums[r * width + v], slopes[r][v], along)
-                        place = of.row(d_code, steps[r], code_step, i)
-                        builder.store(builder.fadd(builder.load(place), lanes.sum(along)), place)
+                    own = of.row(begin, builder.mul(i, size), whole(width * lanes.count))
+                    found = row_sums(of, code, code_step, t, rows, own, size, [lanes.zero] * width)
+                    products = []
+                    for step, sums in zip(steps, found, strict=True):
+                        along, slopes = lanes.zero, of.vectors(of.row(d_square, step, columns, column), width)
+                        for pair in zip(sums, slopes, strict=True):
+                            along = lanes.multiply_add(*pair, along)
+                        products.append(along)
+                    lanes.add_sums(products, of.row(d_code, i, d_step, t))
 
                 repeated(builder, (whole(0), size, 1), add_row)
 
-            over_rows(builder, count, _ROWS, tile)
+            over_rows(builder, count, TILE_ROWS, tile)
 
         over_panels(builder, columns, lanes, panel)
         return context.get_dummy_value()
 
     fits = are_flat(code, forms, d_square, d_code)
-    kinds = (code, _count, _count, _count, forms, d_square, _count, d_code)
+    kinds = (code, _count, _count, _count, forms, d_square, _count, d_code, _count)
     return (types.void(*kinds), generate) if fits else None
 
 
 @compiled
-def monomials(code, code_step, count, size, lanes, out, out_step):  # type: ignore[no-untyped-def]
-    """out[t] = z̃_i z̃_j for i ≤ j, row behind row; up to a vector of rubbish follows, in rows of code as well."""
+def inverse_norms(code, code_step, count, size, triangles, eps, out, columns):  # type: ignore[no-untyped-def]
+    """out[t, :columns] = 1/√(|R z̃_t|² + eps); `triangles` are panels of R's rows, each from its diagonal on."""
+    _inverse_norms(code, code_step, count, size, triangles, eps, out, columns)
+
+
+@compiled
+def norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
+    """d_code[i, t] += 2 Σ_h d_square[t, h] (G_h z̃_t)_i; `forms` are panels of 2G, [i][j]."""
+    _norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step)
+
+
+@compiled
+def turned(x, step, count, columns, out, out_step):  # type: ignore[no-untyped-def]
+    """out[c, t] = x[t, c]."""
     for t in range(count):
-        at = t * out_step
-        for i in range(size):
-            begin = t * code_step + i
-            factor = code[np.uint64(begin)]
-            for j in range(0, size - i, lanes):
-                store(load(code, begin + j) * factor, out, at + j)
-            at += size - i
+        for c in range(columns):
+            out[np.uint64(c * out_step + t)] = x[np.uint64(t * step + c)]
+
+
+@compiled
+def turned_back(x, step, count, columns, out, out_step):  # type: ignore[no-untyped-def]
+    """out[t, c] = x[c, t]."""
+    for t in range(count):
+        for c in range(columns):
+            out[np.uint64(t * out_step + c)] = x[np.uint64(c * step + t)]
+
+
+@compiled
+def monomials(code, size, steps, lanes, out):  # type: ignore[no-untyped-def]
+    """z̃_i z̃_j for i ≤ j from z̃ turned, (size, steps) and (pairs, steps), whole vectors of steps."""
+    at = 0
+    for i in range(size):
+        for j in range(i, size):
+            for t in range(0, steps, lanes):
+                store(load(code, i * steps + t) * load(code, j * steps + t), out, at + t)
+            at += steps

@@ -1,6 +1,6 @@
 """The part of a block before its scan, compiled: norm, codes, decay rates and drive, and their gradients."""
 
-from tides.kernels.cpu.column_loops import inverse_norms
+from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
 from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
@@ -19,7 +19,7 @@ from tides.kernels.cpu.row_loops import (
 from tides.kernels.cpu.vectors import widest_registers
 
 # Steps of a tile: what a pass touches at once stays in a core's nearest caches.
-TILE = 64
+TILE = 96
 
 
 @compiled
@@ -84,16 +84,15 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
     )  # fmt: skip
     heads, d_heads = room((TILE + 1) * step, x), room((TILE + 1) * step, x)
     out, rates, scales = room(TILE * sizes.planes_whole, x), room(TILE * sizes.modes, x), room(TILE, x)
-    products = sums.drive_forms.size // whole
-    work_step = products + lanes
-    monomials = room((TILE + 1) * work_step, x)
+    code, d_code = room(size * TILE, x), room(size * TILE, x)
+    products = room(sizes.monomials * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     normed = panels.drive_forms.size > 0
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
         _project(x, first, count, valid, panels, sizes, u, heads)
-        d_heads[:] = x.dtype.type(0)
+        d_code[:] = x.dtype.type(0)
         normalised_modes(
             heads, step, sizes.code_whole, count, sizes.modes, lanes, panels.rate_norm, settings.rates_normed,
             settings.eps, scales, rates, 0,
@@ -112,20 +111,21 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             source = scaled
         mix_backward(
             out, sizes.planes, sizes.planes_whole, count, heads, step, size, panels.drive_turned, source, sizes.width,
-            whole, lanes, work, du, d_heads, sums.drive,
+            whole, lanes, work, du, d_code, TILE, sums.drive,
         )  # fmt: skip
         if normed:
             d_square_in(u, inverse, du)
             columns_backward(
-                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, monomials, work_step, d_heads,
+                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, products, d_code, TILE,
                 sums.drive_forms,
             )  # fmt: skip
+        turned_back(d_code, TILE, count, size, d_heads, step)
         taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
         add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole)
         for j in range(count * whole):
             du[j] += later[j]
         masked(du, first, count, whole, valid)
-        add_products(u, whole, count, sizes.width, d_heads, step, step, sums.heads)
+        add_products(u, whole, 1, count, sizes.width, d_heads, step, step, sums.heads)
         summed(d_heads, count, step, step, lanes, sums.heads_bias)
         summed_products(du, u, count, whole, lanes, sums.scale)
         summed(du, count, whole, whole, lanes, sums.shift)

@@ -64,6 +64,33 @@ def load(_, array, at):  # type: ignore[no-untyped-def]
 
 
 @_emitted
+def load_as(_, array, at, like):  # type: ignore[no-untyped-def]
+    """As many numbers as a vector of `like` has, rounded to its kind."""
+
+    def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        data = context.make_array(found.args[0])(context, builder, arguments[0]).data
+        wanted = Lanes(builder, found.args[2].dtype, VECTOR)
+        own = Lanes(builder, found.args[0].dtype, wanted.count * found.args[0].dtype.bitwidth // 8)
+        vector = own.load(data, arguments[1])
+        return vector if own.type == wanted.type else builder.fptrunc(vector, wanted.type)
+
+    fits = _is_flat(array) and _is_flat(like) and array.dtype.bitwidth >= like.dtype.bitwidth
+    return (Vector(like.dtype)(array, types.intp, like), generate) if fits else None
+
+
+@_emitted
+def where_less(_, x, y, yes, no):  # type: ignore[no-untyped-def]
+    """`yes` in the lanes where x < y, `no` in the others."""
+
+    def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        x, y, yes, no = arguments
+        return builder.select(builder.fcmp_ordered("<", x, y), yes, no)
+
+    fits = isinstance(x, Vector) and x == y == yes == no
+    return (x(x, x, x, x), generate) if fits else None
+
+
+@_emitted
 def store(_, vector, array, at):  # type: ignore[no-untyped-def]
     """array[at : at + lanes] = vector."""
 

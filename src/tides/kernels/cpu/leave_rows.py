@@ -1,7 +1,7 @@
 """The part of a block behind its scan, compiled: out-mix, skip, GELU, GLU and residual, and their gradients."""
 
 from tides.kernels.cpu.block_loops import gated, gated_backward, gelu, gelu_and_slope
-from tides.kernels.cpu.column_loops import inverse_norms
+from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.enter_rows import TILE
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
@@ -85,10 +85,10 @@ def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_ga
     d_gated[:] = d_gated.dtype.type(0)
     add_scaled_rows(gradient, whole, count, panels.outer_turned, sizes.width, one, 1, d_gated, inner, inner)
     gated_backward(value, gate, d_gated, product)
-    add_products(product, inner, count, sizes.inner, gradient, whole, whole, sums.outer)
+    add_products(product, inner, 1, count, sizes.inner, gradient, whole, whole, sums.outer)
     summed(gradient, count, whole, whole, lanes, sums.outer_bias)
-    add_products(active, whole, count, sizes.width, value, inner, inner, sums.value)
-    add_products(active, whole, count, sizes.width, gate, inner, inner, sums.gate)
+    add_products(active, whole, 1, count, sizes.width, value, inner, inner, sums.value)
+    add_products(active, whole, 1, count, sizes.width, gate, inner, inner, sums.gate)
     summed(value, count, inner, inner, lanes, sums.value_bias)
     summed(gate, count, inner, inner, lanes, sums.gate_bias)
     d_active[:] = d_active.dtype.type(0)
@@ -116,9 +116,8 @@ def leave_backward(  # type: ignore[no-untyped-def]
     value, gate, d_gated, product = (
         room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
     )  # fmt: skip
-    products = sums.readout_forms.size // whole
-    work_step = products + lanes
-    monomials = room((TILE + 1) * work_step, x)
+    code_turned, d_turned = room(size * TILE, x), room(size * TILE, x)
+    products = room(sizes.monomials * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     scaled_up = 1 / (1 - settings.dropout)
@@ -141,19 +140,20 @@ def leave_backward(  # type: ignore[no-untyped-def]
         skip_backward(d_y, u, panels.skip, count, whole, lanes, own, sums.skip)
         if normed:
             _d_square_out(d_y, mix, inverse)
-        d_code[:] = d_code.dtype.type(0)
+        d_turned[:] = d_turned.dtype.type(0)
         mix_backward(
             d_y, sizes.width, whole, count, code, sizes.code_whole, size, panels.readout_turned, s, depth,
-            sizes.states_whole, lanes, work, ds, d_code, sums.readout,
+            sizes.states_whole, lanes, work, ds, d_turned, TILE, sums.readout,
         )  # fmt: skip
         if normed:
             columns_backward(
-                inverse, whole, count, code, sizes.code_whole, size, panels.readout_forms, lanes, monomials, work_step,
-                d_code, sums.readout_forms,
+                inverse, whole, count, code, sizes.code_whole, size, panels.readout_forms, lanes, code_turned,
+                products, d_turned, TILE, sums.readout_forms,
             )  # fmt: skip
+        turned_back(d_turned, TILE, count, size, d_code, sizes.code_whole)
         for k in range(sizes.directions):
             given(ds, sizes.states_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
         add_scaled_rows(d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole)
-        add_products(u, whole, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
+        add_products(u, whole, 1, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
         summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)

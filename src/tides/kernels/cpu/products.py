@@ -3,6 +3,8 @@
 Rows are steps and lie in memory as the model has them, features innermost. A product walks through a few rows times two
 vectors of columns at once; its matrix lies in panels, [rows][two vectors of columns] for one pair of vectors after
 another, so that it is read in the order it lies in. Arrays are flat; `…_step` is the distance between rows.
+
+Each product is emitted once, as a function of its own: passes call them in many places.
 """
 
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from numba import types
 from numba.core import types as core
 from numba.extending import intrinsic
 
+from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.vectors import TILE_ROWS, VECTOR, Lanes, carried, repeated, whole
 
 _emitted: Any = intrinsic
@@ -65,7 +68,7 @@ def over_panels(builder: Any, columns: Any, lanes: Lanes, step: Callable[[Any, i
     repeated(builder, (together, columns, lanes.count), lambda column: step(column, 1))
 
 
-def _row_sums(of: Arguments, x: Any, x_step: Any, t: Any, rows: int, panel: Any, depth: Any, start: Any) -> Any:
+def row_sums(of: Arguments, x: Any, x_step: Any, t: Any, rows: int, panel: Any, depth: Any, start: Any) -> Any:
     """start + Σ_k x[t + r, k] panel[k, :] for a number of rows, a list of vectors for each."""
     builder, lanes, width = of.builder, of.lanes, len(start)
     bases = [of.row(x, builder.add(t, whole(r)), x_step) for r in range(rows)]
@@ -83,8 +86,8 @@ def _row_sums(of: Arguments, x: Any, x_step: Any, t: Any, rows: int, panel: Any,
 
 
 @_emitted
-def linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  # type: ignore[no-untyped-def]
-    """out[t, :columns] = bias + x[t, :depth] · matrix for `count` rows; the bias is the first row of every panel."""
+def _linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  # type: ignore[no-untyped-def]
+    """The body of `linear_rows`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
@@ -96,7 +99,7 @@ def linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  # 
             bias, behind = of.vectors(begin, width), builder.gep(begin, [whole(width * of.lanes.count)])
 
             def tile(t: Any, rows: int) -> None:
-                for r, sums in enumerate(_row_sums(of, x, x_step, t, rows, behind, depth, bias)):
+                for r, sums in enumerate(row_sums(of, x, x_step, t, rows, behind, depth, bias)):
                     of.put(sums, of.row(out, builder.add(t, whole(r)), out_step, column))
 
             over_rows(builder, count, TILE_ROWS, tile)
@@ -109,8 +112,8 @@ def linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  # 
 
 
 @_emitted
-def add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns):  # type: ignore[no-untyped-def]
-    """out[t, :columns] += scale[t] · (x[t, :depth] · matrix)."""
+def _add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns):  # type: ignore[no-untyped-def]
+    """The body of `add_scaled_rows`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
@@ -121,7 +124,7 @@ def add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, 
             begin = of.row(matrix, column, depth)
 
             def tile(t: Any, rows: int) -> None:
-                found = _row_sums(of, x, x_step, t, rows, begin, depth, [lanes.zero] * width)
+                found = row_sums(of, x, x_step, t, rows, begin, depth, [lanes.zero] * width)
                 for r, sums in enumerate(found):
                     step = builder.add(t, whole(r))
                     factor = lanes.spread_from(scale, builder.mul(step, scale_step))
@@ -140,24 +143,22 @@ def add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, 
 
 
 @_emitted
-def scaled_rows_backward(  # type: ignore[no-untyped-def]
-    _, gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, d_step
+def _scaled_rows_backward(  # type: ignore[no-untyped-def]
+    _, gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale
 ):
-    """Gradients of scale and x behind `add_scaled_rows`, whose matrix is given `turned`: both are added to.
-
-    With q[t, :columns] = gradient[t, :depth] · turned: d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
-    """
+    """The body of `scaled_rows_backward`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, d_step = of.values
+        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale = of.values
         lanes = of.lanes
 
         def panel(column: Any, width: int) -> None:
             begin = of.row(turned, column, depth)
 
             def tile(t: Any, rows: int) -> None:
-                found = _row_sums(of, gradient, g_step, t, rows, begin, depth, [lanes.zero] * width)
+                found = row_sums(of, gradient, g_step, t, rows, begin, depth, [lanes.zero] * width)
+                products = []
                 for r, sums in enumerate(found):
                     step = builder.add(t, whole(r))
                     factor = lanes.spread_from(scale, builder.mul(step, scale_step))
@@ -167,8 +168,8 @@ def scaled_rows_backward(  # type: ignore[no-untyped-def]
                     along = lanes.zero
                     for q, value in zip(sums, of.vectors(of.row(x, step, x_step, column), width), strict=True):
                         along = lanes.multiply_add(q, value, along)
-                    place = of.row(d_scale, step, d_step)
-                    builder.store(builder.fadd(builder.load(place), lanes.sum(along)), place)
+                    products.append(along)
+                lanes.add_sums(products, builder.gep(d_scale, [t]))
 
             over_rows(builder, count, TILE_ROWS, tile)
 
@@ -176,28 +177,30 @@ def scaled_rows_backward(  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     fits = are_flat(gradient, turned, scale, x, d_x, d_scale)
-    kinds = (gradient, _count, _count, turned, _count, scale, _count, x, d_x, _count, _count, d_scale, _count)
+    kinds = (gradient, _count, _count, turned, _count, scale, _count, x, d_x, _count, _count, d_scale)
     return (types.void(*kinds), generate) if fits else None
 
 
 @_emitted
-def add_products(_, x, x_step, count, depth, y, y_step, columns, out):  # type: ignore[no-untyped-def]
-    """out[k, :columns] += Σ_t x[t, k] y[t, :columns] for k < depth: the gradient of a matrix from rows."""
+def _add_products(_, x, x_step, x_next, count, depth, y, y_step, columns, out):  # type: ignore[no-untyped-def]
+    """The body of `add_products`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        x, x_step, count, depth, y, y_step, columns, out = of.values
+        x, x_step, x_next, count, depth, y, y_step, columns, out = of.values
         lanes = of.lanes
 
         def panel(column: Any, width: int) -> None:
             def tile(k: Any, rows: int) -> None:
-                places = [of.row(out, builder.add(k, whole(r)), columns, column) for r in range(rows)]
+                entries = [builder.add(k, whole(r)) for r in range(rows)]
+                places = [of.row(out, entry, columns, column) for entry in entries]
+                lefts = [of.row(x, entry, x_next) for entry in entries]
 
                 def add(t: Any, sums: list[Any]) -> list[Any]:
-                    left, right = of.row(x, t, x_step, k), of.vectors(of.row(y, t, y_step, column), width)
+                    right = of.vectors(of.row(y, t, y_step, column), width)
                     found = []
                     for r in range(rows):
-                        factor = lanes.spread_from(left, whole(r))
+                        factor = lanes.spread_from(lefts[r], builder.mul(t, x_step))
                         found += [lanes.multiply_add(factor, right[v], sums[r * width + v]) for v in range(width)]
                     return found
 
@@ -212,4 +215,38 @@ def add_products(_, x, x_step, count, depth, y, y_step, columns, out):  # type: 
         return context.get_dummy_value()
 
     fits = are_flat(x, y, out)
-    return (types.void(x, _count, _count, _count, y, _count, _count, out), generate) if fits else None
+    return (types.void(x, _count, _count, _count, _count, y, _count, _count, out), generate) if fits else None
+
+
+@compiled
+def linear_rows(x, x_step, count, matrix, depth, out, out_step, columns):  # type: ignore[no-untyped-def]
+    """out[t, :columns] = bias + x[t, :depth] · matrix for `count` rows; the bias is the first row of every panel."""
+    _linear_rows(x, x_step, count, matrix, depth, out, out_step, columns)
+
+
+@compiled
+def add_scaled_rows(  # type: ignore[no-untyped-def]
+    x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns
+):
+    """out[t, :columns] += scale[t] · (x[t, :depth] · matrix)."""
+    _add_scaled_rows(x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns)
+
+
+@compiled
+def scaled_rows_backward(  # type: ignore[no-untyped-def]
+    gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale
+):
+    """Gradients of scale (one number behind the other) and x behind `add_scaled_rows`, whose matrix is given `turned`.
+
+    Both are added to. With q[t, :columns] = gradient[t, :depth] · turned: d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
+    """
+    _scaled_rows_backward(gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale)
+
+
+@compiled
+def add_products(x, x_step, x_next, count, depth, y, y_step, columns, out):  # type: ignore[no-untyped-def]
+    """out[k, :columns] += Σ_t x[t, k] y[t, :columns] for k < depth: the gradient of a matrix from rows.
+
+    `x_next` is the distance from x[t, k] to x[t, k + 1].
+    """
+    _add_products(x, x_step, x_next, count, depth, y, y_step, columns, out)

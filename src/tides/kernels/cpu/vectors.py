@@ -106,6 +106,39 @@ class Lanes:
         reduce = _declared(self._builder.module, ir.FunctionType(kind, [kind, self.type]), name)
         return self._builder.call(reduce, [ir.Constant(kind, 0.0), vector], fastmath=("reassoc",))
 
+    def add_sums(self, vectors: list[Any], array: Any) -> None:
+        """Add the sum over the lanes of every vector to one number of an array after the other.
+
+        Pairs are folded into one vector until one is left, so that a sum takes two shuffles and not one per halving.
+        """
+        builder, room = self._builder, min(len(vectors), self.count)
+        for begin in range(0, len(vectors), room):
+            groups, share, folded = 1, self.count, vectors[begin : begin + room]
+            while len(folded) > 1:
+                folded = [self._fold(a, b, groups, share) for a, b in zip(folded[::2], folded[1::2], strict=True)]
+                groups, share = 2 * groups, share // 2
+            (found,) = folded
+            while share > 1:
+                found, share = self._fold(found, None, groups, share), share // 2
+            if groups == 1:
+                found = builder.extract_element(found, ir.Constant(ir.IntType(32), 0))
+            place = builder.bitcast(builder.gep(array, [whole(begin)]), found.type.as_pointer())
+            before = builder.load(place, align=self._bytes)
+            builder.store(builder.fadd(before, found), place, align=self._bytes)
+
+    def _fold(self, a: Any, b: Any, groups: int, share: int) -> Any:
+        """The halves of every group of `share` lanes added up; the groups of b, if there is one, follow those of a."""
+        sides = (0, groups * share) if b is not None else (0,)
+        first = [side + group * share + lane for side in sides for group in range(groups) for lane in range(share // 2)]
+        index = ir.IntType(32)
+
+        def pick(lanes: list[int]) -> Any:
+            mask = ir.Constant(ir.VectorType(index, len(lanes)), [ir.Constant(index, lane) for lane in lanes])
+            other = ir.Constant(a.type, ir.Undefined) if b is None else b
+            return self._builder.shuffle_vector(a, other, mask)
+
+        return self._builder.fadd(pick(first), pick([lane + share // 2 for lane in first]))
+
     def inverse_root(self, vector: Any) -> Any:
         """1/√x to the last digit or two: in float32 from the processor's estimate, where it has one."""
         fast = ("arcp", "afn", "ninf", "reassoc", "contract")
