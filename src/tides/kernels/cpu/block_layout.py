@@ -162,8 +162,11 @@ def carve(kind: Any, lengths: tuple[int, ...], dtype: torch.dtype, *, zero: bool
 
 def parts_of(kind: Any, lengths: tuple[int, ...], buffer: Tensor) -> Any:
     """`kind` of the parts of a buffer with these lengths."""
-    array, parts, begin = buffer.numpy(), [], 0
-    for length in lengths:
-        parts.append(array[begin : begin + length])
-        begin += length
-    return kind(*parts)
+    array = buffer.numpy()
+    return kind(*[array[part] for part in _slices(lengths)])
+
+
+@cache
+def _slices(lengths: tuple[int, ...]) -> list[slice]:
+    ends = np.cumsum(lengths).tolist()
+    return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]

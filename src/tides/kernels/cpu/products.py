@@ -238,7 +238,7 @@ def scaled_rows_backward(  # type: ignore[no-untyped-def]
 ):
     """Gradients of scale (one number behind the other) and x behind `add_scaled_rows`, whose matrix is given `turned`.
 
-    Both are added to. With q[t, :columns] = gradient[t, :depth] · turned: d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
+    Both are added to: with q[t] = gradient[t, :depth] · turned, d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
     """
     _scaled_rows_backward(gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale)
 

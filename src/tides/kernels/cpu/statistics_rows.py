@@ -54,14 +54,16 @@ def add_moments_gradient(x, width, valid, lanes, scale, shift, d_scale, d_shift,
 
     dx = −scale/n (Σ du + u Σ du u), the textbook's result.
     """
-    rows = x.size // width
-    inverse = x.dtype.type(-1.0 / count)
-    for c in range(0, width, lanes):
-        factor, offset = load(scale, c), load(shift, c)
-        share = factor * inverse
-        constant, slope = share * load(d_shift, c), share * load(d_scale, c)
-        for t in range(rows):
-            if valid.size == 0 or valid[t]:
+    rows, columns = x.size // width, scale.size
+    constant, slope = np.empty_like(scale), np.empty_like(scale)
+    share = x.dtype.type(-1.0 / count)
+    for j in range(columns):
+        slope[j] = share * scale[j] * d_scale[j]
+        constant[j] = share * scale[j] * d_shift[j]
+    for t in range(rows):
+        if valid.size == 0 or valid[t]:
+            for c in range(0, columns, lanes):
                 at = t * width + c
-                u = load_some(x, at, width - c) * factor + offset
-                store_some(load_some(dx, at, width - c) + (constant + slope * u), dx, at, width - c)
+                u = load_some(x, at, width - c) * load(scale, c) + load(shift, c)
+                value = load_some(dx, at, width - c) + (load(constant, c) + load(slope, c) * u)
+                store_some(value, dx, at, width - c)
