@@ -164,6 +164,7 @@ class BlockFunction(_SingleLevelFunction):
                     found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
                 )  # fmt: skip
             g = found.x
+        run.release()
         pieces = zip(d_flat.split([shape.numel() for shape in ctx.shapes]), ctx.shapes, strict=True)
         return None, None, None, None, g, d_gaps, d_behind, *(piece.view(shape) for piece, shape in pieces)
 

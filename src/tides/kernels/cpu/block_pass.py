@@ -65,6 +65,7 @@ class BlockPass:
         self._sequences = np.array([(row, 0, self.length, row) for row in range(self.batch)], dtype=np.int64)
         self._nothing = np.empty((0, 0), dtype=real)
         self._taylor = taylor_coefficients(real)
+        self._space: dict[str, Tensor] = {}
 
     def pack(self, weights: Tensor) -> tuple[Tensor, Panels]:
         """The weights in panels; scale and shift are left to be filled in."""
@@ -76,6 +77,16 @@ class BlockPass:
         """What `pack` has made, again."""
         found: Panels = parts_of(Panels, self._panel_lengths, buffer)
         return found
+
+    def _borrow(self, name: str, like: Tensor) -> Tensor:
+        """Memory that the backward passes of all blocks share: fresh pieces for each would leave holes."""
+        if name not in self._space:
+            self._space[name] = torch.empty_like(like)
+        return self._space[name]
+
+    def release(self) -> None:
+        """Forget the memory of the backward passes."""
+        self._space.clear()
 
     def _kept(self, kept: Tensor | None) -> Any:
         return np.empty((0, 0), dtype=bool) if kept is None else kept.numpy()
@@ -176,7 +187,9 @@ class BlockPass:
         sizes, settings, rows = self.sizes, self.settings, self.rows
         panels = self.panels(tape.panels)
         d_s, d_lam, d_pending = d_last
-        dx, ds = torch.empty_like(x), torch.empty_like(tape.states)
+        # The gradient that comes in may be what the block behind has returned.
+        name = "first" if self._space.get("second") is gradient else "second"
+        dx, ds = self._borrow(name, x), self._borrow("states", tape.states)
         inputs, g, states, d_states, dxs, mixed = (
             each.view(-1).numpy() for each in (x, gradient, tape.states, ds, dx, tape.mixed)
         )
@@ -228,7 +241,8 @@ class BlockPass:
         empty = np.empty((self.batch, 0), dtype=rates.dtype)
         found: list[tuple[Tensor, Tensor, Tensor, Any]] = []
         for k, (gaps, following, reverse) in enumerate(self._directions()):
-            d_decay, d_drive, d_gaps = (torch.empty_like(each) for each in (tape.decay, tape.drive, self.gaps))
+            d_decay, d_drive = self._borrow(f"decay {k}", tape.decay), self._borrow(f"drive {k}", tape.drive)
+            d_gaps = torch.empty_like(self.gaps)
             # One sum per series, added up afterwards: the same result on any number of threads.
             sums = np.empty((2, self.batch, sizes.modes))
             source, s, *outputs = (
