@@ -1,6 +1,7 @@
 """The `cpu` backend: compiled passes (numba, extra `speed`), whose matrix products stay in registers.
 
-The first call of a block compiles for about half a minute; the result is cached on disk, beside the sources or in the user's cache.
+The first call of a block compiles for about half a minute; the result is cached on disk, beside the sources or in the
+user's cache.
 """
 
 from pathlib import Path
