@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the cpu backend needs numba")
 
+from tests.tolerances import FLOAT32_FORWARD
 from tides.kernels.cpu.column_loops import gram, inverse_norms, triangle
 from tides.kernels.cpu.products import add_products, add_scaled_rows
 from tides.kernels.cpu.vectors import VECTOR
@@ -31,7 +32,7 @@ def test_rows_times_a_matrix(count: int, depth: int, vectors: int) -> None:
     add_scaled_rows(
         x.ravel(), depth, count, panels(matrix), depth, scale, 1, out.reshape(-1), columns, columns
     )  # fmt: skip
-    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
 
 
 @pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 11, 3)])
@@ -40,7 +41,7 @@ def test_products_summed_over_rows(count: int, depth: int, vectors: int) -> None
     x, y, out = draw(count, depth), draw(count, columns), draw(depth, columns)
     wanted = out + x.T @ y
     add_products(x.ravel(), depth, 1, count, depth, y.ravel(), columns, columns, out.reshape(-1))
-    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
 
 
 def test_column_norms_keep_their_digits_in_float32() -> None:
@@ -58,4 +59,12 @@ def test_column_norms_keep_their_digits_in_float32() -> None:
     inverse_norms(code.ravel(), LANES, steps, size, triangles, np.float32(1e-6), out.reshape(-1), LANES)
     exact = code[:steps, :size].astype(np.float64)
     square = np.square(np.einsum("cih,ti->cth", columns, exact)).sum(0) * 2 / rows
-    np.testing.assert_allclose(out, 1 / np.sqrt(square + 1e-6), rtol=1e-5)
+    np.testing.assert_allclose(out, 1 / np.sqrt(square + 1e-6), rtol=FLOAT32_FORWARD)
+
+
+def test_a_norm_that_overflows_is_no_norm() -> None:
+    code = np.ones((2, LANES), np.float32)
+    code[0] = 1e30
+    out = np.empty((1, LANES), np.float32)
+    inverse_norms(code.ravel(), LANES, 1, 1, np.ones(LANES, np.float32), np.float32(1e-6), out.reshape(-1), LANES)
+    assert np.isnan(out).all()

@@ -140,13 +140,17 @@ class Lanes:
         return self._builder.fadd(pick(first), pick([lane + share // 2 for lane in first]))
 
     def inverse_root(self, vector: Any) -> Any:
-        """1/√x to the last digit or two: in float32 from the processor's estimate, where it has one."""
+        """1/√x to the last digit or two: in float32 from the processor's estimate, where it has one.
+
+        NaN where x has overflowed: a zero would make an answer that looks like one.
+        """
         fast = ("arcp", "afn", "ninf", "reassoc", "contract")
         name = f"llvm.sqrt.v{self.count}f{8 * self._bytes}"
         root = _declared(self._builder.module, ir.FunctionType(self.type, [self.type]), name)
         flags = fast if self._bytes == 4 else ()
         found = self._builder.call(root, [vector], fastmath=flags)
-        return self._builder.fdiv(ir.Constant(self.type, [1.0] * self.count), found, flags=flags)
+        inverse = self._builder.fdiv(ir.Constant(self.type, [1.0] * self.count), found, flags=flags)
+        return self._builder.fadd(inverse, self._builder.fsub(vector, vector))
 
     def put(self, vector: Any, array: Any, at: Any) -> None:
         self._builder.store(vector, self._address(array, at), align=self._bytes)
