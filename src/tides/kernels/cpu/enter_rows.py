@@ -54,7 +54,7 @@ def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive): 
 
 
 @compiled
-def d_square_in(u, inverse, du):  # type: ignore[no-untyped-def]
+def d_square(u, inverse, du):  # type: ignore[no-untyped-def]
     """du arrives as the gradient of u · inverse and becomes that of u; `inverse` that of the mean square."""
     widest_registers()
     half = inverse.dtype.type(-0.5)
@@ -114,7 +114,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             whole, lanes, work, du, d_code, TILE, sums.drive,
         )  # fmt: skip
         if normed:
-            d_square_in(u, inverse, du)
+            d_square(u, inverse, du)
             columns_backward(
                 inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, products, d_code, TILE,
                 sums.drive_forms,

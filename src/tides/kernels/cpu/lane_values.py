@@ -7,7 +7,6 @@ are what they say. Vectors combine with each other and with numbers of their own
 import operator
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -41,11 +40,6 @@ class _VectorModel(_Primitive):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Vector) -> None:
         element = ir.FloatType() if kind.real.bitwidth == 32 else ir.DoubleType()
         super().__init__(manager, kind, ir.VectorType(element, VECTOR * 8 // kind.real.bitwidth))
-
-
-def lane_count(dtype: Any) -> int:
-    """Numbers in a vector."""
-    return VECTOR // int(np.dtype(dtype).itemsize)
 
 
 def _is_flat(array: Any) -> bool:

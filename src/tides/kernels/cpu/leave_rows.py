@@ -2,7 +2,7 @@
 
 from tides.kernels.cpu.block_loops import gated, gated_backward, gelu, gelu_and_slope
 from tides.kernels.cpu.column_loops import inverse_norms, turned_back
-from tides.kernels.cpu.enter_rows import TILE
+from tides.kernels.cpu.enter_rows import TILE, d_square
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
 from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
@@ -63,17 +63,6 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
         linear_rows(value, inner, count, panels.outer, sizes.inner, y, whole, whole)
         dropped(y, first, count, sizes.width, whole, kept, 1, scaled_up)
         left(x, first, count, sizes.width, whole, lanes, y, panels.ones, out)
-
-
-@compiled
-def _d_square_out(scaled, mixed, inverse):  # type: ignore[no-untyped-def]
-    """`scaled` ← scaled · inverse; `inverse` ← the gradient of the mean square."""
-    widest_registers()
-    half = inverse.dtype.type(-0.5)
-    for j in range(scaled.size):
-        scaled[j] *= inverse[j]
-    for j in range(scaled.size):
-        inverse[j] = half * inverse[j] * inverse[j] * scaled[j] * mixed[j]
 
 
 @compiled
@@ -139,7 +128,7 @@ def leave_backward(  # type: ignore[no-untyped-def]
         masked(d_y, first, count, whole, valid)
         skip_backward(d_y, u, panels.skip, count, whole, lanes, own, sums.skip)
         if normed:
-            _d_square_out(d_y, mix, inverse)
+            d_square(mix, inverse, d_y)
         d_turned[:] = d_turned.dtype.type(0)
         mix_backward(
             d_y, sizes.width, whole, count, code, sizes.code_whole, size, panels.readout_turned, s, depth,
