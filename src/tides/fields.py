@@ -5,11 +5,14 @@ Every message is a `ConfigError` that names the field, what was found and what w
 
 import dataclasses
 import difflib
+import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from tides.errors import ConfigError
+
+Config = TypeVar("Config")
 
 
 def check_names(kind: type, names: Iterable[str]) -> None:
@@ -20,6 +23,19 @@ def check_names(kind: type, names: Iterable[str]) -> None:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise ConfigError(f"{name}: unknown field of {kind.__name__}{hint}")
+
+
+def with_known_names(kind: type[Config]) -> type[Config]:
+    """The class itself, whose constructor answers an unknown name as `check_names` does."""
+    plain: Any = kind.__init__
+
+    @functools.wraps(plain)
+    def __init__(self: Any, **fields: Any) -> None:
+        check_names(kind, fields)
+        plain(self, **fields)
+
+    kind.__init__ = __init__  # type: ignore[method-assign]
+    return kind
 
 
 def check_types(config: Any) -> None:

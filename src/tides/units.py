@@ -1,5 +1,6 @@
 """Units of time by name, and durations such as "6h" as numbers of a unit."""
 
+import math
 import re
 from datetime import timedelta
 from typing import Any
@@ -36,12 +37,20 @@ def duration_in(value: Any, unit: str | None, name: str = "duration") -> float:
         found = int(value.astype("timedelta64[ns]").astype("int64")) * 1e-9 / _unit_seconds(unit, value, name)
     else:
         try:
-            found = float(value)
+            found = as_float(value)
         except (TypeError, ValueError):
             raise DataError(f"{name}: found {value!r}, wanted a number or a duration such as '6h'") from None
     if not 0 <= found < float("inf"):
         raise DataError(f"{name}: found {value!r}, wanted a finite duration ≥ 0")
     return found
+
+
+def as_float(value: Any) -> float:
+    """A number in double precision; whole numbers that are too large for it are infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _unit_seconds(unit: str | None, value: Any, name: str) -> float:

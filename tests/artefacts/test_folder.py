@@ -194,7 +194,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "weights truncated": (truncate, r"model\.safetensors cannot be read"),
     "weights empty": (lambda folder: (folder / "model.safetensors").write_bytes(b"") and None, r"cannot be read"),
     "weights scrambled": (scramble, r"cannot be read"),
-    "config missing": (lambda folder: (folder / "config.json").unlink(), r"config\.json: cannot be read"),
+    "config missing": (lambda folder: (folder / "config.json").unlink(), r"it holds no config\.json"),
     "config empty": (write_config(""), r"config\.json: cannot be read"),
     "config truncated": (write_config('{"format": 1, "model"'), r"config\.json: cannot be read"),
     "config no object": (write_config("[1, 2]"), r"wanted a TIDES model of format 1"),
@@ -232,8 +232,10 @@ def test_an_unknown_field_in_a_saved_config_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere"):
+    with pytest.raises(DataError, match="nowhere: no such folder; wanted a model folder"):
         load(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"it holds no config\.json"):
+        load(tmp_path)
 
 
 def test_loading_runs_no_code_from_the_folder(tmp_path: Path) -> None:

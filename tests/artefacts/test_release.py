@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,3 +77,20 @@ def test_an_impossible_combination_is_named() -> None:
     config = {"d_input": 2, "d_hidden": 4, "ssm_size": 4, "lambda_im_mode": "input_dependent"}
     with pytest.raises(ConfigError, match="lambda_im_mode"):
         from_release(config, {"blocks.0.ssm.D": torch.zeros(4)})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"kind": "regressor"}, ConfigError, "kind: found 'regressor', wanted backbone, classifier, forecaster"),
+        ({"kind": "classifier"}, ConfigError, "num_classes: missing among the release's arguments of a classifier"),
+        ({"kind": "forecaster"}, DataError, "'output_proj.weight' is missing"),
+        ({"d_input": 3}, DataError, "'encoder.linear.weight' has 8 numbers, wanted 12"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
+    config = {"d_input": 2, "d_hidden": 4, "ssm_size": 4}
+    with pytest.raises(error, match=words):
+        from_release({**config, **change}, {"encoder.linear.weight": torch.zeros(4, 2)})
+    with pytest.raises(ConfigError, match="d_hidden: missing"):
+        from_release({"d_input": 2, "ssm_size": 4}, {})

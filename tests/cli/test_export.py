@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.streaming.export.models import make
 from tides.artefacts import save
 from tides.cli.main import app
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 
 
 def run(*words: str) -> str:
@@ -28,6 +28,16 @@ def test_c_sources_are_written(tmp_path: Path) -> None:
     found = json.loads(run(*words, "--int8", "--json"))
     assert found["weight_bytes"] > 0
     assert "typedef int8_t tides_weight" in (tmp_path / "device" / "tides_model.h").read_text()
+
+
+def test_a_tick_is_converted_to_the_models_unit(tmp_path: Path) -> None:
+    save(make("classifier"), tmp_path / "model", metadata={"schema": {"unit": "h"}})
+    for words, tick in (([], "0.001"), (["--tick", "90", "--unit", "s"], "0.025")):
+        said = run(str(tmp_path / "model"), "--c", str(tmp_path / "device"), *words)
+        assert f"one tick is {tick} h" in (tmp_path / "device" / "tides_model.h").read_text()
+    assert "one tick is 90 s" in said
+    with pytest.raises(DataError, match="furlong"):
+        run(str(tmp_path / "model"), "--c", str(tmp_path / "device"), "--unit", "furlong")
 
 
 @pytest.mark.slow

@@ -88,6 +88,15 @@ def test_bad_options(stream: Any, options: list[str], words: str) -> None:
         stream([], *options)
 
 
+@pytest.mark.parametrize("content", ["garbage\n", "[]\n", '{"loss": 3}\n'])
+def test_a_file_of_something_else_is_no_file_to_go_on_from(stream: Any, tmp_path: Path, content: str) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text(content)
+    with pytest.raises(tides.DataError, match=r"out\.jsonl: found .* at its end"):
+        stream(lines(2), "--state", str(tmp_path / "state"), "--out", str(out))
+    assert out.read_text() == content
+
+
 @pytest.mark.slow
 def test_a_process_answers_at_once_is_killed_and_goes_on(model: Path, tmp_path: Path) -> None:
     options = ["--state", str(tmp_path / "state"), "--every", "2"]

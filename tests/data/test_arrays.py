@@ -60,6 +60,7 @@ def test_numbers_as_labels() -> None:
         ({"X": CASES, "times": np.zeros((3, 5))}, "times of case 0"),
         ({"X": CASES, "times": [[0.0] * 4]}, "times for 1 cases"),
         ({"X": CASES, "times": [3.0, 2.0, 1.0, 0.0]}, "earlier than"),
+        ({"X": CASES, "times": np.arange(4).astype("datetime64[s]")}, "times are datetime64"),
         ({"X": [["a", "b"]]}, "does not hold numbers"),
         ({"X": CASES, "layout": "columns"}, "layout='columns'"),
         ({"X": np.full((1, 1, 2), np.inf)}, "count as observed"),

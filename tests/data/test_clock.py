@@ -61,6 +61,10 @@ def test_dates_in_a_csv(tmp_path: Path) -> None:
 
 def test_dates_beyond_the_nanosecond_calendar() -> None:
     assert times_of(["2500-01-01", "2500-01-02"], "d") == [0.0, 1.0]
+    assert encode_dates(["2500-01-02"], "d", "2500-01-01").tolist() == [1.0]
+    assert encode_dates(np.datetime64("2500-01-01"), "d", "2499-12-31T12:00:00.000000") == 0.5
+    assert encode_dates([dt.datetime(2500, 1, 2)], "d", "2500-01-01T06").tolist() == [0.75]
+    assert encode_dates(["1969-12-31T23:59:59.25"], "s", "1970-01-01").tolist() == [-0.75]
 
 
 def test_nanoseconds_survive_float64() -> None:
@@ -86,6 +90,14 @@ def test_the_schema_fixes_the_origin() -> None:
     np.testing.assert_allclose(later[0].times, [24 - 0.5 / 3600, 48 - 0.5 / 3600], rtol=1e-12)
     assert later.schema.origin == train.schema.origin
     np.testing.assert_allclose(encode_dates(["2024-01-03"], "h", train.schema.origin), later[0].times[:1], rtol=1e-12)
+
+
+def test_numbers_after_dates_are_refused() -> None:
+    frame = pd.DataFrame({"i": 1, "t": pd.to_datetime(["2024-01-01", "2024-01-02"]), "x": 0.0})
+    schema = from_wide(frame, id="i", time="t", unit="h").schema
+    for numbers in (frame["t"].astype("int64"), [0.0, 24.0]):
+        with pytest.raises(DataError, match="column 't': found numbers, but the training data's times are dates"):
+            from_wide(frame.assign(t=numbers), id="i", time="t", schema=schema)
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,6 @@ def test_half_labelled_data_says_which_series_lacks_a_label() -> None:
     data = IrregularDataset([IrregularSeries([[1.0]], [0], label=1, id="a"), IrregularSeries([[1.0]], [0], id="b")])
     with pytest.raises(DataError, match="'b' has no label"):
         _ = data.labels
+    named = IrregularDataset([IrregularSeries([[1.0]], [0], label="calm"), IrregularSeries([[1.0]], [0], label="ill")])
+    with pytest.raises(DataError, match="labels: wanted class indices"):
+        _ = named.labels

@@ -49,7 +49,8 @@ def test_apply_and_invert() -> None:
 
 def test_constant_and_unseen_channels_stay_finite() -> None:
     data = IrregularDataset([IrregularSeries([[0.1, np.nan], [0.1, np.nan], [0.1, np.nan]], [0, 1, 2])])
-    scaling = Scaling.fit(data)
+    with pytest.warns(UserWarning, match="channel 'channel_1' is never observed in the training data"):
+        scaling = Scaling.fit(data)
     assert scaling.std.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(scaling.apply(data)[0].values[:, 0], 0, atol=1e-15)
 

@@ -30,6 +30,8 @@ def test_values_under_a_mask_may_be_anything() -> None:
         ({"times": [0, np.nan]}, DataError, "row 1 is nan"),
         ({"times": [0, 1, 2]}, ShapeError, "3 times for 2 rows"),
         ({"times": ["a", "b"]}, DataError, "not numbers"),
+        ({"times": np.array(["2024-01-01", "2024-01-02"], "datetime64[D]")}, DataError, r"times are datetime64\[D\]"),
+        ({"times": np.array([0, 5], "timedelta64[ms]")}, DataError, r"times are timedelta64\[ms\]"),
         ({"values": [[1.0], [np.inf]]}, DataError, "row 1, channel 0 are inf"),
         ({"values": [1.0, 2.0]}, ShapeError, r"shape \(2,\)"),
         ({"observed": np.ones((2, 2), bool)}, ShapeError, "wanted bool"),

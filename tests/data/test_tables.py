@@ -266,3 +266,25 @@ def test_single_observations_and_constant_channels_batch() -> None:
 def test_unused_categories_make_no_series() -> None:
     frame = pd.DataFrame({"i": pd.Categorical(["a", "a"], ["a", "ghost"]), "t": [0, 1], "x": [0.0, 1.0]})
     assert from_wide(frame, id="i", time="t").ids == ["a"]
+
+
+@pytest.mark.parametrize("column", [["01", "02"], [True, False], ["True", "False"], ["a", "1.0"], [1.0, 2.0], [1, 2]])
+@pytest.mark.parametrize("role", ["label", "static"])
+def test_a_frame_and_its_file_say_the_same(column: list[Any], role: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"i": ["a", "b"], "t": [0.0, 1.0], "x": [1.0, 2.0], "c": column})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    roles: dict[str, Any] = {"label": "c"} if role == "label" else {"static": ["c"]}
+    one, other = (from_wide(table, id="i", time="t", **roles) for table in (frame, tmp_path / "t.csv"))
+    assert one.schema == other.schema
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.label == theirs.label
+        assert (mine.static is None) == (role == "label")
+        if mine.static is not None:
+            np.testing.assert_array_equal(mine.static, theirs.static)
+
+
+def test_truth_values_are_ones_and_zeros_in_frames_and_files(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"i": ["a", "a", "a"], "t": [0.0, 1.0, 2.0], "x": [True, None, False]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for table in (frame, tmp_path / "t.csv"):
+        np.testing.assert_array_equal(from_wide(table, id="i", time="t")[0].values[[0, -1], 0], [1.0, 0.0])

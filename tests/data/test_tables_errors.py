@@ -29,6 +29,7 @@ ROLES: dict[str, Any] = {"id": "i", "time": "t", "channel": "c", "value": "v"}
         ({"t": [0.0, 0.0, 0.0]}, {}, r"i 'a' has channel 'x' twice at the same 't', in rows 0 and 1"),
         ({"y": [0, 1, 0]}, {"label": "y"}, r"column 'y' must have one value per 'i', but i 'a' .* rows 0 and 1"),
         ({"y": [0, 0, None]}, {"label": "y"}, "i 'b' has no label"),
+        ({"i": [1, 1, 2], "y": [0, 0, None]}, {"label": "y"}, "i 2 has no label; leave such series out"),
         ({"s": ["u", "w", "u"]}, {"static": ["s"]}, "column 's' must have one value"),
         ({"y": [0.5, 0.5, np.inf]}, {"label": "y"}, "found inf; wanted finite"),
         ({}, {"label": "died"}, "label='died' is not a column"),

@@ -208,6 +208,9 @@ def test_arrays_lists_and_dictionaries_are_the_same_data() -> None:
     np.testing.assert_allclose(dated.predict_proba(X, times=dates), wanted, atol=1e-3)
     with pytest.raises(DataError, match="times: found dates, but the model was trained on numbers without a unit"):
         shared.predict(X, times=dates)
+    for numbers, found in ((times, "numbers"), (None, "none")):
+        with pytest.raises(DataError, match=f"times: found {found}, but the model was trained on dates"):
+            dated.predict(X, times=numbers)
 
 
 def test_dates_beside_arrays_count_in_the_unit_of_the_training_data() -> None:

@@ -35,6 +35,8 @@ def test_build_makes_nested_dataclasses_and_widens_integers() -> None:
         ({"inner": {}}, "inner.steps: missing field of type int"),
         ({"inner": {"steps": 1, "rat": 2}}, "inner.rat: unknown field; did you mean rate?"),
         ({"inner": {"steps": 1.5}}, "inner.steps: found 1.5, wanted int"),
+        ({"inner": {"steps": -1}}, "inner.steps: found -1, wanted a whole number ≥ 0"),
+        ({"inner": {"steps": 1, "rate": float("nan")}}, "inner.rate: found nan, wanted a finite number"),
         ({"inner": {"steps": True}}, "inner.steps: found True, wanted int"),
         ({"inner": {"steps": 1, "kind": "c"}}, "inner.kind: found 'c'"),
         ({"inner": {"steps": 1}, "pair": [1]}, "pair: found"),

@@ -80,6 +80,10 @@ def test_the_noisy_variant_differs_in_its_noise_alone() -> None:
         ('models=["no_such_package:build"]', "model 'no_such_package:build'"),
         ("seeds=0", "seeds: found 0"),
         ("train.skip_penalty=0.5", "mamba has no feed-through"),
+        ("train.steps=0", "steps: found 0, wanted a whole number ≥ 1"),
+        ("train.learning_rate=-0.1", "learning_rate: found -0.1"),
+        ("data.gap_range=[2.0, 1.0]", "gap_range: found"),
+        ("evaluate.sequences=0", "sequences: found 0"),
         ("train.schedule=linear", "train.schedule: found 'linear'"),
     ],
 )

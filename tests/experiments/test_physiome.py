@@ -72,6 +72,15 @@ def test_a_quick_run_on_embedded_data(variant: str, tmp_path: Path) -> None:
     assert runner.run_cells(cells, tmp_path).cached == 1
 
 
+def test_a_fold_without_a_finite_error_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(physiome_training, "population_losses", lambda *_: [0.5, float("nan")])
+    small = ["instances=20", "train.epochs=1", "train.warmup_epochs=0", "model.depth=1"]
+    runner.run_cells(resolved("recommended", *small, quick=True), tmp_path)
+    (record,) = read_records(tmp_path / "records")
+    assert [fold["test_mse"] for fold in record.results["folds"]] == [0.5, None]
+    assert (record.results["test_mse"], record.results["test_mse_std"]) == (None, None)
+
+
 def test_missing_data_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TIDES_DATA", str(tmp_path))
     outcome = runner.run_cells(resolved("paper", "datasets=['REE01']"), tmp_path / "runs")

@@ -71,5 +71,11 @@ def test_wrong_questions_are_refused() -> None:
         attribute(model, given, target=0, baseline=torch.zeros(5))
     with pytest.raises(ConfigError, match="steps"):
         attribute(model, given, target=0, steps=0)
+    with pytest.raises(ShapeError, match="target: found 'calm'"):
+        attribute(model, given, target="calm")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="found list, wanted what"):
+        attribute(model, [given])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="found str, wanted a network"):
+        attribute("model", given)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="training mode"):
         attribute(model.train(), given)

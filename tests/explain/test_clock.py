@@ -105,6 +105,13 @@ def test_growing_modes_never_forget() -> None:
     assert bool(torch.isinf(positive.half_life).all())
 
 
+def test_the_first_gap_is_the_models_own() -> None:
+    model = settled(Backbone(config(hold="preceding", first_gap=0.5)))
+    given = batch()
+    other = replace(given, gaps=given.gaps + 3 * torch.eye(given.gaps.shape[1], dtype=given.gaps.dtype)[0])
+    torch.testing.assert_close(clock(model, given).contribution, clock(model, other).contribution)
+
+
 def test_wrong_models_are_refused() -> None:
     with pytest.raises(ShapeError, match="training mode"):
         clock(classifier().train(), batch())

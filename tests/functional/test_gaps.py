@@ -1,5 +1,7 @@
 """Gaps from times and the explicit policy for the first one."""
 
+import inspect
+
 import pytest
 import torch
 from hypothesis import given
@@ -77,8 +79,22 @@ def test_times_that_are_not_finite_are_named(value: float) -> None:
 
 
 def test_a_bad_first_gap_is_named() -> None:
+    with pytest.raises(DataError, match="first: found 'mean'"):
+        inspect.unwrap(gaps_from_times)(TIMES, "mean")  # without the shape checker, who would speak first
     for first in (-1.0, float("nan")):
         with pytest.raises(DataError, match="first"):
             gaps_from_times(TIMES, first)
     with pytest.raises(DataError, match=r"start.*before the start"):
         gaps_from_times(TIMES, start=0.5)
+
+
+def test_single_precision_that_cannot_hold_the_gaps_is_refused() -> None:
+    seconds = torch.tensor([[1.7e9, 1.7e9 + 1, 1.7e9 + 200, 1.7e9 + 400]], dtype=torch.float64)
+    assert gaps_from_times(seconds)[0, 1:].tolist() == [1, 199, 200]
+    for times in (seconds, seconds[:, :2]):
+        with pytest.raises(DataError, match="wanted float64"):
+            gaps_from_times(times.float())
+    torch.testing.assert_close(gaps_from_times((seconds - 1.7e9).float())[0, 1:], torch.tensor([1.0, 199.0, 200.0]))
+    padded, valid = torch.tensor([[0.0, 1.0, 1e30]]), torch.tensor([[True, True, False]])
+    assert gaps_from_times(padded, valid=valid).tolist() == [[1, 1, 0]]
+    assert gaps_from_times(torch.zeros(1, 3), 1.0).tolist() == [[1, 0, 0]]

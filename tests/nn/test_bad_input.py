@@ -257,6 +257,22 @@ for _mode, _model in (("steps", STEPS), ("readout", READOUT)):
     }
 
 
+CASES |= {
+    "a dictionary as config": (
+        lambda: Backbone({"input_size": 2}),  # type: ignore[arg-type]
+        ConfigError,
+        "config: found dict, wanted a TIDESConfig",
+    ),
+    "no state to step from": (
+        lambda: CLF.step(X[:, 0], GAPS[:, 0], None),  # type: ignore[arg-type]
+        ShapeError,
+        "state: found NoneType, wanted a PooledState",
+    ),
+    "negative training gaps": (lambda: NET.calibrate(-GAPS), DataError, "gaps: found -.* wanted finite numbers ≥ 0"),
+    "training gaps that are no numbers": (lambda: NET.calibrate(GAPS * torch.nan), DataError, "gaps: found nan"),
+}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_message(case: str) -> None:
     call, kind, message = CASES[case]

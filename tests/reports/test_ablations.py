@@ -47,7 +47,7 @@ def test_ratios_against_what_a_change_is_compared_with(folder: Path) -> None:
     assert rows["reversal", "release"]["test ratio"] == "4.000"
     assert rows["reversal", "release"]["against"] == "hold-preceding"
     assert rows["pool", "last"]["test ratio"] == "0.500"
-    assert rows["rank", "full"]["datasets"] == "0"
+    assert rows["rank", "full"]["datasets"] == "0, and 1 diverged"
     assert "above 1 the change hurts" in summary
     assert (page.parent / "ablations.png").stat().st_size > 5_000
 

@@ -1,12 +1,13 @@
 """Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.streaming.test_session import classifier
+from tests.streaming.test_session import classifier, forecaster
 from tides.errors import ConfigError, DataError
 from tides.streaming import DurableSession, StreamSession
 from tides.streaming.events import Event, make_event
@@ -147,3 +148,67 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("nonsense\n[1]\n")
     with pytest.raises(DataError, match="line 1 is damaged"):
         DurableSession(StreamSession(MODEL), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"t": float("nan")}, "t: found nan"),
+        ({"x": [1e300, 1.0]}, "x: found"),
+        ({"t": 1e39}, "larger|longer"),
+        ({"at": "6h"}, "at: found"),
+        ({"key": ("a", 1)}, "key: found"),
+        ({"key": True}, "key: found"),
+        ({"static": {"age": object()}}, "static: found"),
+        ({"number": 2.5}, "number: found 2.5"),
+        ({"number": "3"}, "number: found '3'"),
+    ],
+    ids=["nan", "huge", "far", "at", "tuple", "bool", "object", "half", "text"],
+)
+def test_a_bad_observation_does_not_lock_the_folder(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
+    model = classifier().float()
+    session = DurableSession(StreamSession(model), tmp_path)
+    session.step(0.0, [1.0, 1.0])
+    with pytest.raises(DataError, match=reason):
+        session.step(**{"t": 1.0, "x": [1.0, 1.0], **bad})
+    session._release()
+    again = DurableSession(StreamSession(model), tmp_path)
+    np.testing.assert_allclose(again.session.answer(), session.session.answer(), rtol=1e-6)
+    again.step(2.0, [1.0, 1.0])
+    again.close()
+
+
+def test_dates_numpy_keys_and_offsets_come_back_from_the_journal(tmp_path: Path) -> None:
+    model, metadata = forecaster(), {"unit": "h", "origin": "2031-05-01"}
+    session = DurableSession(StreamSession(model, metadata=metadata), tmp_path)
+    wanted = session.step("2031-05-01T06:00:00Z", [1.0, 2.0], key=np.int64(3), at=["30min", timedelta(hours=6)])
+    session._release()
+    again = DurableSession(StreamSession(model, metadata=metadata), tmp_path)
+    assert again.session.keys == [3]
+    np.testing.assert_allclose(again.session.answer(3, at=[0.5, 6.0]), wanted, rtol=1e-12)
+    again.close()
+
+
+def test_a_disk_that_was_full_for_a_while_leaves_whole_lines(tmp_path: Path) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path)
+    session.take(events(session.session, 1, 2))
+    journal = session._journal
+    real = journal._file
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def write(self, data: memoryview) -> int:
+            if len(data) <= 10:
+                raise OSError(28, "No space left on device")
+            return real.write(data[: len(data) - 10])
+
+    journal._file = Full()  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space"):
+        session.take(events(session.session, 3, 3))
+    journal._file = real
+    assert session.applied == 2
+    session.take(events(session.session, 3, 4))
+    session._release()
+    assert_same(DurableSession(StreamSession(MODEL), tmp_path).session, uninterrupted(4))

@@ -13,6 +13,7 @@ from tests.streaming.killing import follow, kill_at_random
 from tests.streaming.test_session import classifier, forecaster
 from tides.errors import DataError
 from tides.streaming import DurableSession, StreamSession
+from tides.streaming.events import parse_event
 from tides.streaming.following import Following, Tally
 
 MODEL = classifier()
@@ -90,6 +91,33 @@ def test_a_strict_run_answers_what_came_before_the_bad_line() -> None:
         Following(session(), sink, print, strict=True).run(source)
     os.close(source)
     assert len(sink.getvalue().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"t": 1%s, "x": [1, 2]}' % ("0" * 400), "t: found"),
+        ('{"t": "0001-01-01T00:00:00+14:00", "x": [1, 2, 3]}', "found 3 values"),
+        ('{"t": 1, "x": ' + "[" * 20_000, "not JSON"),
+        ('{"key": "\\ud800", "t": 1, "x": [1, 2]}', "key: found"),
+        ('{"t": 1, "x": [1%s, 2]}' % ("0" * 400), None),
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_no_line_ends_the_stream(line: str, problem: str | None) -> None:
+    one = StreamSession(MODEL, metadata=METADATA)
+    found, complaints, _ = run(one, [line, '{"t": 1, "x": [1, 2]}'])
+    assert [answer["status"] for answer in found] == (["taken"] if problem else ["rejected", "taken"])
+    assert complaints == ([1] if problem else [])
+    if problem:
+        with pytest.raises(DataError, match=problem):
+            parse_event(line, 1, one)
+
+
+def test_a_stray_static_is_rejected_alone() -> None:
+    session = StreamSession(classifier())
+    answers = session.step_many(["a", "b"], [0.0, 0.0], [[1.0, 2.0]] * 2, static=[None, {"age": 3}])
+    assert answers.status == ["taken", "rejected"]
 
 
 def test_forecasts_have_offsets_and_names() -> None:

@@ -215,3 +215,75 @@ def test_streams_against_a_plain_reference(
         seen = torch.tensor([[[True, False]] * len(values)])
         wanted = MODEL(x, MODEL.gaps(torch.tensor([times]).double()), observed=seen).softmax(-1)[0]
         np.testing.assert_allclose(session.answer(key), wanted.numpy(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("compiled", [COMPILED, False])
+@pytest.mark.parametrize("value", [3.4e38, -1e300, 1e25])
+def test_a_value_beyond_all_measure_is_rejected_alone(value: float, compiled: bool) -> None:
+    model = classifier().float()
+    session = StreamSession(model, compiled=compiled)
+    answer = session.step(0.0, [1.0, 1.0])
+    answers = session.step_many([None, "b"], [1.0, 1.0], [[0.0, value], [1.0, 1.0]])
+    assert answers.status == ["rejected", "taken"]
+    assert answers.reasons[0] == f"x: found {value:g} in channel 1, larger than the model can calculate with"
+    np.testing.assert_array_equal(session.answer(), answer)
+    with pytest.raises(DataError, match="larger than"):
+        session.catch_up([2.0, 3.0, 4.0], [[1.0, 1.0], [value, 0.0], [1.0, 1.0]])
+
+
+def test_a_silence_beyond_all_measure_is_rejected_unless_it_starts_anew() -> None:
+    model = classifier().float()
+    for policy, status in (({}, "rejected"), ({"reset_after": 10.0}, "reset")):
+        session = StreamSession(model, **policy)
+        session.step(0.0, [1.0, 1.0])
+        assert session.step_many([None], [1e39], [[1.0, 1.0]]).status == [status]
+    session = StreamSession(forecaster().float())
+    session.step(0.0, [1.0, 1.0])
+    for ask in (lambda: session.answer(at=[1e39]), lambda: session.peek(1e39)):
+        with pytest.raises(DataError, match="1e\\+39"):
+            ask()
+
+
+@pytest.mark.parametrize("task", ["class", "forecast"])
+def test_a_stream_whose_answer_is_not_finite_starts_anew(task: str) -> None:
+    model = (classifier if task == "class" else forecaster)(projector_norm=False).float()
+    session, fresh = StreamSession(model), StreamSession(model)
+    session.step(0.0, [1.0, 1.0])
+    # Squares and products of this reading overflow, in this step or in a later one.
+    status = [session.step_many([None], [t], [[x, x]]).status[0] for t, x in ((1.0, 1e15), (2.0, 0.5), (3.0, 0.5))]
+    assert {"reset", "rejected"} & set(status)
+    assert status[-1] in ("taken", "reset")
+    session.forget(None)
+    for t in (4.0, 5.0):
+        np.testing.assert_array_equal(session.step(t, [1.0, 1.0]), fresh.step(t, [1.0, 1.0]))
+
+
+def test_reasons_say_when() -> None:
+    session = StreamSession(MODEL, metadata={"unit": "h", "origin": "2031-05-01"})
+    session.step("2031-05-02T10:00:00.25Z", [1.0, 2.0])
+    with pytest.raises(DataError, match=r"late: found t = 2031-05-02T08:00:00 after 2031-05-02T10:00:00\.25$"):
+        session.step("2031-05-02T08:00:00Z", [1.0, 2.0])
+    session = StreamSession(MODEL)
+    session.step(1900000000.5, [1.0, 2.0])
+    with pytest.raises(DataError, match=r"late: found t = 1900000000\.25 after 1900000000\.5"):
+        session.step(1900000000.25, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("times", "values", "problem"),
+    [
+        ([1.0, 3.0, 2.0, 4.0], [0.0] * 4, "row 2 of 4, t = 2: found a time before the one it follows"),
+        ([-1.0, 3.0], [0.0] * 2, "row 0 of 2, t = -1: found a time before"),
+        ([1.0, np.nan], [0.0] * 2, "row 1 of 2, t = nan: found a time that is not finite"),
+        ([1.0, 2.0], [0.0, np.inf], "row 1 of 2, t = 2: found a value that is infinite"),
+    ],
+)
+def test_a_stretch_is_taken_whole_or_not_at_all(times: list[float], values: list[float], problem: str) -> None:
+    session = StreamSession(MODEL)
+    answer = session.step(0.0, [1.0, 1.0])
+    with pytest.raises(DataError, match=problem):
+        session.catch_up(times, [[value, 0.0] for value in values])
+    np.testing.assert_array_equal(session.answer(), answer)
+    with pytest.raises(DataError, match="found a"):
+        session.catch_up([3.0, 2.0], [[0.0, 0.0]] * 2, key="new")
+    assert session.keys == [None]

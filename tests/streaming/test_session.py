@@ -175,7 +175,7 @@ def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
     model = classifier().float()
     metadata = {"channels": ["hr", "spo2"], "classes": ["home", "icu", "died"], "unit": "h", "origin": "2031-05-01"}
     tides.save(model, tmp_path, metadata=metadata)
-    session, plain = StreamSession.load(tmp_path), StreamSession.load(tmp_path)
+    session, plain = StreamSession.load(tmp_path), StreamSession(model)
     assert session.profile.classes == ("home", "icu", "died")
     start = datetime(2031, 5, 1, tzinfo=UTC)
     named = [
@@ -189,11 +189,11 @@ def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
     for found, (t, x) in zip(named, numbers, strict=True):
         np.testing.assert_allclose(found, plain.step(t, x), rtol=1e-6)
     with pytest.raises(DataError, match="'heart rate', the model knows hr, spo2"):
-        session.step(9.0, {"heart rate": 3})
+        session.step("2031-05-02", {"heart rate": 3})
     with pytest.raises(DataError, match="ISO 8601"):
         session.step("tomorrow", [1, 2])
     with pytest.raises(DataError, match="found 3 values, wanted 2"):
-        session.step(9.0, [1, 2, 3])
+        session.step("2031-05-02", [1, 2, 3])
     with pytest.raises(DataError, match="no unit"):
         StreamSession(model).step(start, [1, 2])
 
@@ -229,6 +229,18 @@ def test_static_columns_come_with_the_first_observation(tmp_path: Path) -> None:
         StreamSession(classifier()).step(0.0, [1.0, 2.0], static=[1.0])
 
 
+def test_later_static_covariates_replace_what_they_name() -> None:
+    columns = [{"name": "age", "categories": None}, {"name": "sex", "categories": ["f", "m"]}]
+    model = unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=3))
+    session, told = (StreamSession(model, metadata={"static": columns}) for _ in range(2))
+    session.step(0.0, [1.0, 2.0], static={"age": 63, "sex": "m"})
+    told.step(0.0, [1.0, 2.0], static={"age": 64, "sex": "m"})
+    session.step(0.0, [1.0, 2.0], static={"age": 90})  # a duplicate changes nothing
+    found, wanted = session.step(1.0, [1.0, 2.0], static={"age": 64}), told.step(1.0, [1.0, 2.0])
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    np.testing.assert_allclose(session.step(2.0, [0.0, 0.0]), told.step(2.0, [0.0, 0.0]), rtol=1e-12)
+
+
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @torch.no_grad()
 def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:
@@ -248,12 +260,55 @@ def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:
     np.testing.assert_allclose(again.peek(101.0, key=3), other.peek(101.0, key=3), rtol=1e-9)
 
 
+def test_columns_are_found_by_their_names() -> None:
+    pd = pytest.importorskip("pandas")
+    metadata = {"channels": ["hr", "spo2"]}
+    model = classifier()
+    named, plain = StreamSession(model, metadata=metadata), StreamSession(model)
+    frame = pd.DataFrame(
+        {"id": [7, 8, 7], "t": [0.0, 1.0, 2.0], "spo2": [96.0, 97.0, 98.0], "hr": [80.0, np.nan, 82.0]}
+    )
+    frame.index = [5, 6, 7]
+    found = named.step_many(frame["id"], frame["t"], frame[["spo2", "hr"]])
+    wanted = plain.step_many([7, 8, 7], frame["t"], frame[["hr", "spo2"]])
+    np.testing.assert_array_equal(found.values, wanted.values)
+    row = pd.Series({"spo2": 95.0, "hr": 90.0})
+    np.testing.assert_array_equal(named.step(3.0, row, key=7), plain.step(3.0, [90.0, 95.0], key=7))
+    found = named.catch_up([4.0, 5.0], pd.DataFrame({"spo2": [1.0, 2.0]}), key=7)
+    np.testing.assert_array_equal(found, plain.catch_up([4.0, 5.0], [[np.nan, 1.0], [np.nan, 2.0]], key=7))
+    with pytest.raises(DataError, match="column 'bp', the model knows hr, spo2"):
+        named.step_many([7], [9.0], pd.DataFrame({"hr": [1.0], "bp": [2.0]}))
+    with pytest.raises(DataError, match="wanted rows of numbers"):
+        named.step_many([7], [9.0], [["high", "low"]])
+
+
+def test_keys_of_arrays_are_stored_and_lists_are_none() -> None:
+    session = StreamSession(classifier())
+    session.step_many(np.array([3, 4]), [0.0, 0.0], [[1.0, 2.0]] * 2)
+    session.step(1.0, [1.0, 2.0], key=np.int64(5))
+    again = StreamSession(session.model)
+    again.load_state_dict(session.state_dict())
+    assert again.keys == [3, 4, 5]
+    for use in (lambda: session.step(2.0, [1.0, 2.0], key=["a"]), lambda: session.peek(3.0, key=["a"])):
+        with pytest.raises(DataError, match="key: found \\['a'\\]"):
+            use()
+    with pytest.raises(DataError, match="key: found \\['a'\\]"):
+        session.step_many([3, ["a"]], [2.0, 2.0], [[1.0, 2.0]] * 2)
+
+
 def test_what_cannot_be_streamed_says_so() -> None:
     with pytest.raises(NotStreamable, match="future"):
         StreamSession(classifier(bidirectional=True))
     with pytest.raises(ConfigError, match="Linear cannot be streamed"):
         StreamSession(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="found on meta, wanted model"):
+        StreamSession(classifier().to("meta"))
     with pytest.raises(DataError, match="see `peek`"):
         StreamSession(classifier(), at=[1.0, 2.0])
     with pytest.raises(DataError, match="n keys"):
         StreamSession(classifier()).step_many(["a"], [0.0, 1.0], [[1.0, 2.0]])
+    assert len(StreamSession(classifier()).step_many([], [], [])) == 0
+    session = StreamSession(forecaster())
+    session.step(0.0, [1.0, 2.0])
+    with pytest.raises(DataError, match=r"t_future: found \[\]"):
+        session.peek([])

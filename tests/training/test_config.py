@@ -19,6 +19,8 @@ def test_round_trip_through_json() -> None:
 def test_unknown_fields_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"warmup: unknown field of TrainConfig; did you mean 'warmup_epochs'\?"):
         TrainConfig.from_dict({"warmup": 3})
+    with pytest.raises(ConfigError, match=r"epoch: unknown field of TrainConfig; did you mean 'epochs'\?"):
+        TrainConfig(epoch=3)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="batchsize"):
         TrainConfig().replace(batchsize=3)
 

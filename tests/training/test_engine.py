@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tides.data import IrregularDataset, IrregularSeries
-from tides.errors import ConfigError, DataError, Diverged
-from tides.training import Classification, Loss, Regression, TrainConfig, fit
+from tides.errors import ConfigError, DataError, Diverged, ShapeError
+from tides.nn import SequenceClassifier, TIDESConfig
+from tides.training import Classification, Loss, Regression, TrainConfig, evaluate, fit
 from tides.training.order import epoch_batches
 
 
@@ -168,9 +169,60 @@ def test_bad_requests_are_named() -> None:
         fit(Mean(), Classification(), series(4), config(), progress=False)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="the validation set is empty"):
         fit(Mean(), Classification(), (series(4), series(4)[:0]), config(), progress=False)
+    with pytest.raises(ConfigError, match="found list as training set, wanted an IrregularDataset"):
+        fit(Mean(), Classification(), (list(series(4)), None), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Answers has no parameters to train"):
+        fit(Answers(torch.zeros(2)), Classification(), (series(4), None), config(), progress=False)
     one_class = series(12, 1)[::2]
     with pytest.raises(DataError, match="monitor: auroc is undefined"):
         fit(Mean(), Classification(), (series(8), one_class), config(monitor="auroc"), progress=False)
+
+
+class Answers(nn.Module):
+    """The same answer for every series, whatever it is."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x: Tensor, gaps: Tensor, *, observed: Tensor, valid: Tensor) -> Any:
+        return self.answer.expand(len(x), *self.answer.shape) if isinstance(self.answer, Tensor) else self.answer
+
+
+def test_a_model_that_learns_nothing_is_scored() -> None:
+    found = evaluate(Answers(torch.tensor([0.0, 1.0])), Classification(), series(8), resamples=2)
+    assert found["accuracy"].value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (torch.zeros(3, 2), r"found \(8, 3, 2\), wanted logits \(b, k\)"),
+        ((torch.zeros(8, 2), None), "Answers gave a tuple"),
+    ],
+)
+def test_answers_of_another_kind_are_named(answer: Any, problem: str) -> None:
+    with pytest.raises(ShapeError, match=problem):
+        evaluate(Answers(answer), Classification(), series(8), resamples=2)
+
+
+def test_a_run_of_a_plain_task_with_other_settings_is_refused(tmp_path: Path) -> None:
+    class Weighted:
+        metrics = Classification().metrics
+
+        def __init__(self, weight: float) -> None:
+            self.weight, self.scratch = weight, object()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(Classification(), name)
+
+    def train(weight: float) -> Any:
+        data = series(8), series(4, 1)
+        return fit(Mean(), Weighted(weight), data, config(epochs=1), folder=tmp_path, progress=False)
+
+    assert train(1.0).history == train(1.0).history
+    with pytest.raises(ConfigError, match="task: the run in"):
+        train(2.0)
 
 
 @pytest.mark.parametrize("bucketed", [False, True])
@@ -225,3 +277,9 @@ def test_progress_can_be_told_to_a_function() -> None:
     assert told[-1] == 1.0
     assert told == sorted(told)
     assert len(told) >= 6
+
+
+def test_a_model_of_other_channels_is_named_before_training() -> None:
+    settings = TIDESConfig(input_size=3, hidden_size=4, state_size=4)
+    with pytest.raises(ConfigError, match="input_size: the model was built for 3 channels, the training data has 2"):
+        fit(SequenceClassifier(settings, 2), Classification(), (series(4), None), TrainConfig(epochs=1), progress=False)

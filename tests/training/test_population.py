@@ -23,6 +23,7 @@ from tides.training import (
     fit_population,
     population_losses,
 )
+from tides.training.population_steps import PopulationSteps
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 MEMBERS = 3
@@ -126,11 +127,53 @@ def test_classifiers_and_class_weights() -> None:
     assert population_losses(found[0], Classification(), data) == pytest.approx(nll, rel=1e-9)
 
 
-def test_members_stop_by_themselves() -> None:
-    task, config = Forecasting(), settings(epochs=10, patience=1, lr=0.1, clip_norm=1.0)
+@pytest.fixture
+def dismissals(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Filled with the rows of the stack that went on, whenever others were dismissed."""
+    seen: list[list[int]] = []
+    real = PopulationSteps.dismiss_others
+
+    def watched(steps: PopulationSteps, members: list[int]) -> None:
+        seen.append(members)
+        real(steps, members)
+
+    monkeypatch.setattr(PopulationSteps, "dismiss_others", watched)
+    return seen
+
+
+SOON_OVER: dict[str, Any] = {"epochs": 10, "patience": 1, "lr": 0.1, "clip_norm": 1.0}
+
+
+def test_members_stop_by_themselves(dismissals: list[list[int]]) -> None:
+    task, config = Forecasting(), settings(**SOON_OVER)
     found = together(forecaster, task, config)
     assert_same(found, alone(forecaster, task, config), 1e-6)
     assert len({result.epochs for result in found[1]}) > 1, "the members were meant to stop at different epochs"
+    assert dismissals, "those that stopped first were meant to be dismissed"
+    assert len(dismissals[0]) < MEMBERS
+
+
+def test_a_population_that_has_dismissed_members_continues_bit_by_bit(
+    tmp_path: Path, dismissals: list[list[int]]
+) -> None:
+    def make(seed: int) -> Forecaster:
+        return forecaster(seed, dropout=0.2)
+
+    def stop(fraction: float) -> None:
+        if dismissals:
+            raise Stop
+
+    task, config = Forecasting(), settings(**SOON_OVER, checkpoint_seconds=0)
+    models, results = together(make, task, config, folder=tmp_path / "whole")
+    dismissals.clear()
+    with pytest.raises(Stop):
+        together(make, task, config, folder=tmp_path / "parts", progress=stop)
+    dismissals.clear()
+    again, repeated = together(make, task, config, folder=tmp_path / "parts")
+    assert len(dismissals[0]) < MEMBERS, "the checkpoint was meant to hold a smaller stack"
+    for model, other in zip(models, again, strict=True):
+        assert all(torch.equal(x, other.state_dict()[name]) for name, x in model.state_dict().items())
+    assert [r.history for r in results] == [r.history for r in repeated]
 
 
 def test_a_diverged_member_does_not_disturb_the_others() -> None:

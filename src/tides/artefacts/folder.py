@@ -134,6 +134,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / _CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        found = f"it holds no {_CONFIG}" if folder.is_dir() else "no such folder"
+        raise DataError(f"{folder}: {found}; wanted a model folder, as `tides.save` writes it") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as a model's config: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:

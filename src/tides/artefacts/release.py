@@ -63,6 +63,13 @@ register_model(
 )
 
 
+_NEEDED = {
+    "backbone": ("d_input", "d_hidden", "ssm_size"),
+    "classifier": ("num_classes",),
+    "forecaster": (),
+}
+
+
 def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) -> nn.Module:
     """Our module with the release's weights, under `compat="release"`.
 
@@ -70,6 +77,13 @@ def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) ->
     in training mode and in the dtype of the checkpoint.
     """
     kind = config.get("kind", "backbone")
+    if kind not in _NEEDED:
+        raise ConfigError(f"kind: found {kind!r}, wanted {', '.join(_NEEDED)}")
+    missing = [name for name in (*_NEEDED["backbone"], *_NEEDED[kind]) if name not in config]
+    if missing:
+        raise ConfigError(f"{missing[0]}: missing among the release's arguments of a {kind}")
+    if kind == "forecaster" and "output_proj.weight" not in state_dict:
+        raise DataError("state_dict: 'output_proj.weight' is missing")
     ours = _translate(config)
     model: nn.Module
     if kind == "backbone":
@@ -78,16 +92,17 @@ def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) ->
     elif kind == "classifier":
         classifier = SequenceClassifier(ours, int(config["num_classes"]))
         model, backbone, prefix = classifier, classifier.backbone, "backbone."
-    elif kind == "forecaster":
+    else:
         forecaster = StepwiseForecaster(ours, int(state_dict["output_proj.weight"].shape[0]))
         model, backbone, prefix = forecaster, forecaster.backbone, "tides."
-    else:
-        raise ConfigError(f"kind: found {kind!r}, wanted backbone, classifier or forecaster")
-    model.to(next(tensor.dtype for tensor in state_dict.values() if tensor.is_floating_point()))
+    model.to(next((tensor.dtype for tensor in state_dict.values() if tensor.is_floating_point()), torch.float32))
     with torch.no_grad():
         for name, slot in release_names(model, backbone, prefix).items():
             if name not in state_dict:
                 raise DataError(f"state_dict: {name!r} is missing")
+            if state_dict[name].numel() != slot.tensor.numel():
+                found, wanted = state_dict[name].numel(), slot.tensor.numel()
+                raise DataError(f"state_dict: {name!r} has {found} numbers, wanted {wanted} for these arguments")
             slot.tensor.copy_(slot.arrange(state_dict[name]))
     return model
 

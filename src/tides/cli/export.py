@@ -16,15 +16,16 @@ def export(
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX graph to this file.")] = None,
     mode: Annotated[str, typer.Option(help="ONNX graph of one 'step' or of a whole 'sequence'.")] = "sequence",
     int8: Annotated[bool, typer.Option("--int8", help="C: matrices as bytes, a quarter of the flash.")] = False,
-    tick: Annotated[float, typer.Option(help="C: time units per tick of the integer timestamps.")] = 1e-3,
-    unit: Annotated[str, typer.Option(help="C: the name of the time unit, for the header.")] = "time unit",
+    tick: Annotated[float, typer.Option(help="C: how long a tick of the integer timestamps is, in --unit.")] = 1e-3,
+    unit: Annotated[str | None, typer.Option(help="C: unit of --tick; by default the model's unit of time.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Take a model to a small device (C99) or to another runtime (ONNX)."""
-    from tides.artefacts import load
+    from tides.artefacts import load, read_metadata
     from tides.errors import ConfigError
     from tides.streaming.export import export_c, export_onnx
     from tides.streaming.export.program import parse_mode
+    from tides.streaming.profile import Profile, read_facts
 
     if c is None and onnx is None:
         raise ConfigError("--c FOLDER or --onnx FILE: found neither, so there is nothing to write")
@@ -34,7 +35,9 @@ def export(
     trained = load(model)
     report: dict[str, object] = {}
     if c is not None:
-        written = export_c(trained, c, tick=tick, int8=int8, unit=unit)
+        known = Profile.from_metadata({**read_metadata(model), **read_facts(model)}).unit
+        ticks = _in_unit(tick, unit, known)
+        written = export_c(trained, c, tick=ticks, int8=int8, unit=known or unit or "time unit")
         report |= {"c": str(c), "weight_bytes": written.weight_bytes, "state_bytes": written.state_bytes}
     if onnx is not None:
         export_onnx(trained, onnx, graph_mode)
@@ -44,6 +47,14 @@ def export(
         return
     if c is not None:
         print(f"{c}: {report['weight_bytes']} bytes of constants, {report['state_bytes']} bytes of state per stream")
+        print(f"one tick is {tick:g} {unit or known or 'time unit'}")
         print(f"try: cc -std=c99 -O2 {c}/tides_step.c {c}/example.c -o example -lm")
     if onnx is not None:
         print(f"{onnx}: {mode} graph, {report['onnx_bytes']} bytes")
+
+
+def _in_unit(tick: float, unit: str | None, known: str | None) -> float:
+    """A tick in the model's own unit of time, where the folder says what that is."""
+    from tides.units import duration_in
+
+    return tick if unit is None or known is None or unit == known else duration_in(f"{tick!r}{unit}", known, "--tick")

@@ -79,6 +79,7 @@ def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:
     """Where predictions go, and the number of the last one that is there."""
     import json
 
+    from tides.errors import DataError
     from tides.streaming.lines import repair_tail
 
     if out is None:
@@ -87,8 +88,11 @@ def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:
     if not resume:
         return out.open("wb"), 0
     last = repair_tail(out)
-    line = {} if last is None else json.loads(last)
-    return out.open("ab"), int(line.get("seq", line.get("line", 0)))
+    try:
+        line = {"line": 0} if last is None else json.loads(last)
+        return out.open("ab"), int(line["seq"] if "seq" in line else line["line"])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{out}: found {last!r} at its end, wanted predictions of this command to go on from") from None
 
 
 def _complain(line: int, problem: str) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tides.data.attributes import LabelKind, encode_labels
 from tides.data.dataset import IrregularDataset
 from tides.data.schema import Schema
-from tides.data.series import IrregularSeries
+from tides.data.series import IrregularSeries, refuse_dates
 from tides.errors import DataError
 
 Layout = Literal["channels-first", "time-first"]
@@ -117,6 +117,7 @@ def _clocks(times: Any, values: list[NDArray[Any]]) -> list[NDArray[np.float64]]
 
 
 def _clock(times: Any) -> NDArray[np.float64]:
+    refuse_dates(times, "times")
     return _floats(times, "times").astype(np.float64, copy=False)
 
 

@@ -80,8 +80,8 @@ def encode_static(
 
 
 def describe_static(name: str, values: Sequence[Any], *, ordinal: bool) -> StaticColumn:
-    """Numeric where every value is a number, else categories in sorted order."""
-    if all(_is_number(value) for value in values):
+    """Numeric where every value is a number, else categories in sorted order; truth values are categories."""
+    if all(_is_number(value) and not isinstance(value, (bool, np.bool_)) for value in values):
         return StaticColumn(name)
     return StaticColumn(name, tuple(sorted({class_name(value) for value in values})), ordinal)
 

@@ -111,6 +111,8 @@ class Clock:
 def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: str | None = None) -> Clock:
     """The clock of a column: `earliest` raw tick is time 0 of dates unless `origin` fixes another instant."""
     if reader.kind == "number":
+        if origin is not None:
+            raise DataError(f"{reader.where}: found numbers, but the training data's times are dates; give dates")
         return Clock(unit)
     unit = unit or "s"
     seconds_per(unit)
@@ -138,10 +140,19 @@ def zone_of(table: Any, time: str) -> str | None:
 
 def encode_dates(dates: ArrayLike, unit: str, origin: str) -> NDArray[np.float64]:
     """Dates as times of a data set with this unit and origin, for questions such as "at these dates"."""
-    stamps = np.asarray(dates, dtype="datetime64[ns]")
+    stamps: NDArray[np.datetime64] = np.asarray(dates, dtype="datetime64")
     if np.isnat(stamps).any():
         raise DataError(f"dates: entry {int(np.argmax(np.isnat(stamps)))} is NaT")
-    return (stamps - np.datetime64(origin, "ns")).astype(np.float64) * 1e-9 / seconds_per(unit)
+    # Whole seconds and the rest: nanoseconds of 64 bits end in 2262.
+    (seconds, rest), (since, lag) = _split_seconds(stamps), _split_seconds(np.asarray(np.datetime64(origin)))
+    times: NDArray[np.float64] = ((seconds - since) + (rest - lag) * 1e-9) / seconds_per(unit)
+    return times
+
+
+def _split_seconds(stamps: NDArray[np.datetime64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Seconds since 1970 and nanoseconds after them."""
+    seconds = stamps.astype("datetime64[s]")
+    return seconds.astype(np.int64), (stamps - seconds).astype("timedelta64[ns]").astype(np.int64)
 
 
 def _casts(text: str | None, kind: Any) -> bool:

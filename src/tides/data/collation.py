@@ -26,6 +26,8 @@ def collate(
     "median": each series' own median gap above zero, 1.0 where it has none, so that no series depends on its
     neighbours in the batch.
     """
+    if isinstance(series, IrregularSeries):
+        raise DataError("collate: found one series, wanted several: [series]")
     members = list(series)
     if not members:
         raise DataError("collate: no series given")

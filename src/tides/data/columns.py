@@ -1,5 +1,6 @@
 """Arrow columns to numpy: numbers and category codes, with errors that name column and row."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from tides.errors import DataError
 
 # Text that stands for "not recorded" in a CSV; in ids and channel names only the empty text does.
 MISSING_TEXT = frozenset({"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"})
+
+
+_PADDED = re.compile(r"[+-]?0\d")
 
 
 def numbers(array: Any, where: str, row: int = 0) -> NDArray[np.floating[Any]]:
@@ -63,6 +67,11 @@ def _numbers_from_text(array: Any, where: str, row: int) -> NDArray[np.float64]:
     trimmed = pc.if_else(blank, pa.scalar(None, array.type), pc.utf8_trim_whitespace(array))
     try:
         return _to_numpy(trimmed.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        pass
+    try:
+        # Truth values, as a frame's column of them is written to a file.
+        return _to_numpy(trimmed.cast(pa.bool_()).cast(pa.float64()))
     except pa.ArrowInvalid:
         pass
     for at, text in enumerate(trimmed.to_pylist()):
@@ -139,7 +148,8 @@ def _whole(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    if "_" in text:  # Python reads 1_000 as a number; a table means a name
+    # Python reads 1_000 as a number and 01 as well; a table means a name, and a frame keeps it as one.
+    if "_" in text or _PADDED.match(text):
         raise ValueError(f"{text!r} is not a number")
     return float(text)
 

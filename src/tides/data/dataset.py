@@ -102,7 +102,10 @@ class IrregularDataset(Sequence[IrregularSeries]):
             if label is None:
                 raise DataError(f"series {self.ids[position]!r} has no label while others have one")
         whole = all(isinstance(label, (bool, int, np.integer)) for label in labels)
-        return np.asarray(labels, np.int64 if whole else np.float64)
+        try:
+            return np.asarray(labels, np.int64 if whole else np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"labels: wanted class indices 0, 1, 2, … or numbers of one shape: {error}") from None
 
     @property
     def groups(self) -> list[Any] | None:

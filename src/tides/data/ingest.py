@@ -251,7 +251,8 @@ def _finish(
     if roles.label is not None:
         coder, codes = reader.codes[roles.label], block.codes[roles.label]
         if (codes < 0).any():
-            raise DataError(f"{coder.where}: {roles.id} {ids[int(np.argmax(codes < 0))]!r} has no label")
+            unlabelled = ids[codes < 0].tolist()
+            raise DataError(f"{coder.where}: {roles.id} {unlabelled[0]!r} has no label; leave such series out")
         labels, class_names = encode_labels(coder.typed(), codes, coder.where, kind=label_kind, class_names=class_names)
     if roles.group is not None:
         coder, codes = reader.codes[roles.group], block.codes[roles.group]

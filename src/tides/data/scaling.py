@@ -1,5 +1,6 @@
 """Standard scores: statistics of the observed training entries, applied to every other data set."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,13 @@ class Scaling:
         for channel, value in train.entries():
             count += np.bincount(channel, minlength=c)
             total += np.bincount(channel, value, minlength=c)
+        unseen = [name for name, seen in zip(train.channels, count, strict=True) if not seen]
+        if unseen:
+            warnings.warn(
+                f"channel {unseen[0]!r} is never observed in the training data: what a model answers to values of it "
+                "later is arbitrary; leave the channel out",
+                stacklevel=2,
+            )
         mean = total / np.maximum(count, 1)
         # A second pass about the mean: the textbook sum of squares cancels where the mean is large.
         square = np.zeros(c)

@@ -83,12 +83,24 @@ def _set(series: IrregularSeries, field: str, value: Any) -> None:
 def _floats(values: ArrayLike, what: str) -> NDArray[np.floating[Any]]:
     try:
         array = np.asarray(values)
+        refuse_dates(array, what)
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} are not numbers: {error}") from None
 
 
+def refuse_dates(times: Any, what: str) -> None:
+    """numpy would count dates and durations in whatever resolution they happen to have."""
+    kind = np.asarray(times).dtype
+    if kind.kind in "mM":
+        raise DataError(
+            f"{what} are {kind}; wanted numbers in one unit, such as (t - t0) / np.timedelta64(1, 'h'); tables and "
+            "estimators read dates themselves"
+        )
+
+
 def _times(times: ArrayLike, what: str) -> NDArray[np.float64]:
+    refuse_dates(times, what)
     try:
         array = np.asarray(times, dtype=np.float64)
     except (TypeError, ValueError) as error:

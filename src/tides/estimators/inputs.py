@@ -104,6 +104,9 @@ def read_series(
 
 def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) -> IrregularDataset:
     unit, origin = (columns.unit, None) if schema is None else (schema.unit, schema.origin)
+    if schema is not None and schema.origin is not None and not _has_dates(times):
+        found = "none" if times is None else "numbers"
+        raise DataError(f"times: found {found}, but the model was trained on dates; give dates")
     if times is not None and len(times):
         times, unit, origin = _numbers(times, unit, origin)
         if schema is not None and schema.unit is None and origin is not None:
@@ -125,14 +128,24 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
 
 def _numbers(times: Any, unit: str | None, origin: str | None) -> tuple[Any, str | None, str | None]:
     """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are."""
-    one = np.ndim(times[0]) == 0
-    rows: list[NDArray[Any]] = [_plain_dates(times)] if one else [_plain_dates(row) for row in times]
-    if not any(row.dtype.kind == "M" for row in rows):
+    if not _has_dates(times):
         return times, unit, origin
+    one, rows = np.ndim(times[0]) == 0, _rows_of_times(times)
     unit = unit or "s"
     origin = origin or str(min(row.min() for row in rows if len(row)))
     encoded = [encode_dates(row, unit, origin) for row in rows]
     return (encoded[0] if one else encoded), unit, origin
+
+
+def _has_dates(times: Any) -> bool:
+    return times is not None and any(row.dtype.kind == "M" for row in _rows_of_times(times))
+
+
+def _rows_of_times(times: Any) -> list[NDArray[Any]]:
+    """One row for all series, or one for each."""
+    if not len(times):
+        return []
+    return [_plain_dates(times)] if np.ndim(times[0]) == 0 else [_plain_dates(row) for row in times]
 
 
 def _plain_dates(row: Any) -> NDArray[Any]:

@@ -71,7 +71,7 @@ def _date(one: Any, schema: Schema) -> float:
     try:
         if not isinstance(one, (str, date, np.datetime64)):
             raise TypeError
-        instant = np.datetime64(_in_utc(one), "ns")
+        instant = np.datetime64(_in_utc(one))
     except (TypeError, ValueError):
         raise DataError(
             f"at: found {one!r}; wanted an offset from the last observation such as '+6h', a date or a number"

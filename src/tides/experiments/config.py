@@ -4,6 +4,7 @@ A configuration is a plain mapping until an experiment turns it into its own fro
 The optional table `quick` holds overrides for `--quick` and is never part of the result.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -119,6 +120,10 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is int and type(value) is int and value < 0:
+        raise ConfigError(f"{where}: found {value}, wanted a whole number ≥ 0")
+    if kind is float and type(value) is float and not math.isfinite(value):
+        raise ConfigError(f"{where}: found {value}, wanted a finite number")
     if kind in (bool, int, float, str) and type(value) is kind:
         return value
     raise ConfigError(f"{where}: found {value!r}, wanted {_name(kind)}")

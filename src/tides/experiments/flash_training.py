@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tides.data import fading_flash
+from tides.fields import require
 
 # Sequences are drawn this many steps at a time; part of the definition of a seed's data stream.
 CHUNK = 100
@@ -29,6 +30,10 @@ class DataConfig:
     input_noise: float
     output_noise: float
 
+    def __post_init__(self) -> None:
+        require(self, ("gap_range",), lambda pair: 0 <= pair[0] <= pair[1], "two gaps ≥ 0, the smaller one first")
+        require(self, ("input_noise", "output_noise"), lambda value: value >= 0, "a number ≥ 0")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -43,6 +48,11 @@ class TrainConfig:
     skip_penalty: float
     """Weight of ‖D‖². The feed-through is the one path that does not vanish with the gap."""
 
+    def __post_init__(self) -> None:
+        require(self, ("steps", "batch"), lambda value: value >= 1, "a whole number ≥ 1")
+        require(self, ("learning_rate",), lambda value: value > 0, "a number > 0")
+        require(self, ("second_moment",), lambda value: 0 <= value < 1, "a number in [0, 1)")
+
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -51,6 +61,10 @@ class EvaluateConfig:
     gaps: tuple[float, ...]
     sequences: int
     variance_sequences: int
+
+    def __post_init__(self) -> None:
+        require(self, ("gaps",), lambda gaps: gaps and min(gaps) >= 0, "gaps ≥ 0")
+        require(self, ("sequences", "variance_sequences"), lambda value: value >= 1, "a whole number ≥ 1")
 
 
 class FlashModel(Protocol):

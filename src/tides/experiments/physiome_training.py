@@ -1,9 +1,9 @@
 """Folds of a forecasting dataset as one population: what every experiment on Physiome-ODE does with a cell."""
 
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -61,8 +61,9 @@ def train_folds(cell: Cell, context: Context, make: Make) -> Turns[Record]:
             _fold_result(fold, fit, error, data[fold].test)
             for fold, (fit, error) in enumerate(zip(fits, errors, strict=True))
         ],
-        "test_mse": statistics.fmean(errors),
-        "test_mse_std": statistics.stdev(errors) if len(errors) > 1 else 0.0,
+        "test_mse": float(np.mean(errors)),
+        # NaN where a fold has no finite error, unlike `statistics.stdev`.
+        "test_mse_std": float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0,
         "parameters": models[0].count_parameters(),
         **_of_tides(models[0]),
         **clock.account(),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.data import systems
-from tides.data.uea import PAPER_DATASETS, UEADataset, archive_name, load_uea, make_store, stack
+from tides.data.uea import UEADataset, load_uea, make_store, stack
 from tides.data.uea_splits import PROTOCOL_SEEDS, uea_rows
 from tides.errors import ConfigError, DataError
 from tides.training.lanes import ResidentSeries
@@ -30,11 +30,6 @@ class SplitRows(NamedTuple):
     train: Tensor
     validation: Tensor
     test: Tensor
-
-
-def short_name(name: str) -> str:
-    """The paper's abbreviation where there is one."""
-    return next((facts.short for facts in PAPER_DATASETS if facts.name == archive_name(name)), archive_name(name))
 
 
 @lru_cache(maxsize=3)

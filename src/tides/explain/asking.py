@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.data.batch import IrregularBatch
-from tides.errors import ShapeError
+from tides.errors import ConfigError, ShapeError
 from tides.training.tasks import Forecasting, Regression
 
 Target = int | tuple[int, ...] | Callable[[Tensor], Tensor] | None
@@ -31,16 +31,21 @@ def choose(answers: Tensor, target: Target) -> Callable[[Tensor], Tensor]:
             raise ShapeError(f"target: answers have shape {tuple(answers.shape)}; say which (query, channel) is meant")
         index = answers.argmax(-1, keepdim=True)
         return lambda found: found.gather(1, index).squeeze(1)
-    place: tuple[int, ...] = (target,) if isinstance(target, int) else tuple(target)
+    place: tuple[int, ...] = target if isinstance(target, tuple) else (target,)
     sizes = tuple(answers.shape[1:])
-    if len(place) != len(sizes) or any(not -n <= i < n for i, n in zip(place, sizes, strict=True)):
-        raise ShapeError(f"target: found {target}, wanted an index into answers of shape (b, {str(sizes)[1:-1]})")
+    whole = all(isinstance(i, int) for i in place)
+    if not whole or len(place) != len(sizes) or any(not -n <= i < n for i, n in zip(place, sizes, strict=True)):
+        raise ShapeError(f"target: found {target!r}, wanted an index into answers of shape (b, {str(sizes)[1:-1]})")
     where: tuple[slice | int, ...] = (slice(None), *place)
     return lambda found: found[where]
 
 
-def require_evaluation(model: nn.Module) -> None:
-    """In training mode the answer for a series would depend on its neighbours."""
+def require_evaluation(model: nn.Module, batch: IrregularBatch) -> None:
+    """A network and a batch; in training mode the answer for a series would depend on its neighbours."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model: found {type(model).__name__}, wanted a network (of an estimator: its `model_`)")
+    if not isinstance(batch, IrregularBatch):
+        raise ConfigError(f"batch: found {type(batch).__name__}, wanted what `tides.data.collate` makes of series")
     if model.training:
         raise ShapeError("model: found training mode, wanted model.eval(): explanations are of one series at a time")
 

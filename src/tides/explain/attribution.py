@@ -45,7 +45,7 @@ def attribute(
     `baseline` holds one number per channel, in the data's units. `steps` are nodes of Gauss–Legendre quadrature: raise
     them if `incompleteness` is not small.
     """
-    require_evaluation(model)
+    require_evaluation(model, batch)
     if steps < 1:
         raise ConfigError(f"steps: found {steps}, wanted at least 1")
     start = _baseline(model, batch, baseline)

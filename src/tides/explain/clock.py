@@ -57,14 +57,6 @@ class Clock:
         """(layer, p): modes that keep more than half of what they know over `horizon` units of time, at most steps."""
         return self.typical_half_life() > horizon
 
-    def heard_half_life(self) -> Tensor:
-        """(layer, b, l): geometric mean of the half-lives, each mode counting as it is heard in the layer's output."""
-        weight = self.contribution.square()
-        finite = torch.where(torch.isfinite(self.half_life), self.half_life, torch.finfo(torch.float32).max)
-        total = weight.sum(-1)
-        mean = (weight * finite.log()).sum(-1) / torch.where(total > 0, total, torch.ones_like(total))
-        return torch.where(total > 0, mean.exp(), torch.nan)
-
     def series(self, index: int) -> "Clock":
         """One series without its padding."""
         n = int(self.valid[index].sum())
@@ -75,11 +67,13 @@ class Clock:
 @torch.no_grad()
 def clock(model: nn.Module, batch: IrregularBatch, *, unit: str = "") -> Clock:
     """The clock of a backbone, or of any model that has one, on the series of `batch`."""
-    require_evaluation(model)
+    require_evaluation(model, batch)
     backbone = model if isinstance(model, Backbone) else getattr(model, "backbone", None)
     if not isinstance(backbone, Backbone):
         raise ConfigError(f"model: found {type(model).__name__}, wanted a Backbone or a model with one")
-    x, gaps, valid = backbone.prepare(batch.values, batch.gaps, observed=batch.observed, valid=batch.valid)
+    # The model's own first gap, as in training, and not the one that this batch was put together with.
+    steps = backbone.calibration.gaps(batch.times, batch.valid)
+    x, gaps, valid = backbone.prepare(batch.values, steps, observed=batch.observed, valid=batch.valid)
     hidden, layers = backbone.encoder(x), []
     for block in backbone.blocks:
         assert isinstance(block, Block)

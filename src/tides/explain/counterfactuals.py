@@ -24,7 +24,7 @@ class LaterAnswers:
 @torch.no_grad()
 def sampled_later(model: nn.Module, batch: IrregularBatch, gaps: Sequence[float], series: int = 0) -> LaterAnswers:
     """The answer as a function of the time between the last two observations; values and query times stay."""
-    require_evaluation(model)
+    require_evaluation(model, batch)
     one = only_series(batch, series)
     wanted = torch.as_tensor(gaps, dtype=torch.float64)
     if one.times.shape[1] < 2:
@@ -58,7 +58,7 @@ def remove_each(model: nn.Module, batch: IrregularBatch, series: int = 0) -> Rem
 
     The first gap stays what it was. A series keeps at least one observation.
     """
-    require_evaluation(model)
+    require_evaluation(model, batch)
     one = only_series(batch, series)
     n = one.times.shape[1]
     if n < 2:

@@ -57,7 +57,7 @@ def suggest_next_time(
             "models: one forecaster without a Gaussian head has no uncertainty; give several, or its task"
         )
     for member in members:
-        require_evaluation(member)
+        require_evaluation(member, X)
     one = only_series(X, series)
     if one.query_times is None:
         raise DataError("X: the batch asks no question; its query_times say what should be known better")

@@ -37,6 +37,8 @@ def gaps_from_times(
         if checked and bool((head < 0).any()):
             raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
     elif isinstance(first, str):
+        if first != "median":
+            raise DataError(f"first: found {first!r}, wanted 'median' or a number ≥ 0")
         observed = inner if valid is None else inner[valid[..., 1:]]
         if observed.numel() == 0:
             raise DataError("first='median': no series has two observations, so there is no gap; pass a number")
@@ -69,11 +71,28 @@ def check_times(times: Tensor, valid: Tensor | None = None) -> None:
     falls = times.diff(dim=-1) < 0
     if valid is not None:
         falls = falls & valid[..., 1:]
+    _check_resolution(times, valid)
     if bool(falls.any()):
         *series, step = _first_index(falls)
         raise DataError(
             f"times: decrease in series {series or 0} at observation {step + 1}: "
             f"{times[*series, step].item():g} is followed by {times[*series, step + 1].item():g}; sort the rows by time"
+        )
+
+
+def _check_resolution(times: Tensor, valid: Tensor | None) -> None:
+    """Seconds since 1970 in single precision are 128 apart: gaps would be noise, and most of them zero."""
+    if times.dtype == torch.float64 or not times.is_floating_point() or times.shape[-1] < 2:
+        return
+    gaps = times.diff(dim=-1)
+    positive = gaps[(gaps > 0) if valid is None else (gaps > 0) & valid[..., 1:]]
+    largest = (times if valid is None else times.masked_fill(~valid, 0)).abs().max().item()
+    step = largest * torch.finfo(times.dtype).eps
+    # Where no time passes at all, whole numbers that cannot be told apart are the likelier reason.
+    if step > (0.5 * positive.median().item() if positive.numel() else 1.0):
+        raise DataError(
+            f"times: found {times.dtype} around {largest:g}, which tells times apart by {step:.2g} at best, as much as "
+            "the gaps themselves; wanted float64, or times counted from a later zero"
         )
 
 

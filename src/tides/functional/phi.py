@@ -40,20 +40,3 @@ def _inside_radius(z: Tensor) -> Tensor:
     # Squared: the modulus of a complex number has no gradient at zero.
     square = z.real.square() + z.imag.square() if z.is_complex() else z.square()
     return square < _TAYLOR_RADIUS**2
-
-
-def phi1_and_derivative(z: Inexact[Tensor, "*n"]) -> tuple[Inexact[Tensor, "*n"], Inexact[Tensor, "*n"]]:
-    """φ₁(z) and φ₁'(z) = (e^z − φ₁)/z, for gradients written by hand."""
-    small = _inside_radius(z)
-    near = torch.where(small, z, torch.zeros_like(z))
-    far = torch.where(small, torch.ones_like(z), z)
-    terms = _TAYLOR_TERMS[z.real.dtype if z.is_complex() else z.dtype] + 1
-    value = torch.full_like(near, 1 / factorial(terms))
-    slope = torch.full_like(near, (terms - 1) / factorial(terms))
-    for n in range(terms - 1, 0, -1):
-        value = value * near + 1 / factorial(n)
-        if n > 1:
-            slope = slope * near + (n - 1) / factorial(n)
-    grown = expm1(far)
-    ratio = grown / far
-    return torch.where(small, value, ratio), torch.where(small, slope, (grown + 1 - ratio) / far)

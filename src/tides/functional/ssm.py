@@ -5,13 +5,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tides.errors import NotStreamable
+from tides.errors import NotStreamable, ShapeError
 from tides.functional.discretise import Discretisation, discretise
 from tides.functional.evolve import Hold, evolve, transition
 from tides.functional.heads import ModeHead, StepHead, apply_head, decay_rates, step_sizes
@@ -123,6 +123,7 @@ def selective_ssm(
     batch of one; `state` then has one row per sequence. A bidirectional layer takes no state, because its output
     needs the future; the state it returns is the forward half's.
     """
+    check_layer_input(u, gaps, weights.skip.shape[-1])
     if cu_seqlens is not None:
         sequence_bounds(cu_seqlens, u.shape)
     if spec.bidirectional and state is not None:
@@ -133,6 +134,13 @@ def selective_ssm(
     trace, last = ssm_states(u, gaps, weights, spec, valid=valid, state=state, cu_seqlens=cu_seqlens, ops=ops)
     y = read_out(trace.s, u, weights, spec, ops)
     return (y if valid is None else y.masked_fill(~valid.unsqueeze(-1), 0)), last
+
+
+def check_layer_input(u: Tensor, gaps: Any, h: int) -> None:
+    """A compiled backend would read beyond the end of gaps that are too short."""
+    if not isinstance(gaps, Tensor) or u.ndim < 3 or u.shape[-1] != h or gaps.shape != u.shape[:-1]:
+        found = tuple(gaps.shape) if isinstance(gaps, Tensor) else type(gaps).__name__
+        raise ShapeError(f"u, gaps: found {tuple(u.shape)} and {found}, wanted (b, l, {h}) and (b, l)")
 
 
 def ssm_states(

@@ -134,7 +134,7 @@ def stack_operator(
     backend = _choose(x, layers[0][0], spec)
     if not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED:
         return None
-    if backend != "triton" or any(
+    if backend not in ("cpu", "triton") or any(
         _module(backend).block_obstacle(weights, spec, tail) is not None for weights, tail in layers
     ):
         return None

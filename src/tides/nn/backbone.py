@@ -27,6 +27,8 @@ class Backbone(nn.Module):
 
     def __init__(self, config: TIDESConfig, *, query_channel: bool = False) -> None:
         super().__init__()
+        if not isinstance(config, TIDESConfig):
+            raise ConfigError(f"config: found {type(config).__name__}, wanted a TIDESConfig: TIDESConfig.from_dict")
         self.config, self.query_channel = config, query_channel
         self.calibration = Calibration(config)
         width = config.input_size * (2 if config.mask_channels is True else 1)

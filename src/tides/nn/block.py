@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
-from tides.functional.ssm import SSMState
+from tides.functional.ssm import SSMState, check_layer_input
 from tides.kernels.statistics import RunningNorm
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import FeedForwardGLU
@@ -42,6 +42,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
+        check_layer_input(x, gaps, self.ssm.config.hidden_size)
         fused = self._fused(x, gaps, valid) if state is None else None
         if fused is not None:
             return fused
@@ -52,6 +53,18 @@ class Block(nn.Module):
             )
             return result
         return self._transform(x, gaps, statistics, valid, state)
+
+    def step(self, x_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
+        """One observation x_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
+        return y[:, 0], state
+
+    def advance(self, state: SSMState, gap: Tensor) -> SSMState:
+        """Time passes, nothing is observed."""
+        return self.ssm.advance(state, gap)
+
+    def init_state(self, batch: int) -> SSMState:
+        return self.ssm.init_state(batch)
 
     def _transform(
         self, x: Tensor, gaps: Tensor, statistics: Statistics | None, valid: Tensor | None, state: SSMState | None

@@ -45,6 +45,9 @@ class Calibration(nn.Module):
     @torch.no_grad()
     def fit_time(self, gaps: Tensor) -> None:
         """Set time scale and first gap from the positive training gaps, where the config asks for the median."""
+        bad = gaps[~((gaps >= 0) & torch.isfinite(gaps))]
+        if bad.numel():
+            raise DataError(f"gaps: found {bad[0].item():g} among the training gaps, wanted finite numbers ≥ 0")
         positive = gaps[gaps > 0].double()
         if "median" not in (self.time_policy, self.first_policy):
             return

@@ -75,6 +75,8 @@ class SequenceHead(nn.Module):
         static: Tensor | None = None,
     ) -> tuple[Tensor, PooledState]:
         """The answer for the prefix that ends with this observation; the running pool lives in the state."""
+        if not isinstance(state, PooledState):
+            raise ShapeError(f"state: found {type(state).__name__}, wanted a PooledState; begin with `init_state`")
         features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
         state = state._replace(backbone=backbone)
         return self.conclude(features.unsqueeze(1), gap_t.unsqueeze(1), state, static=static)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tides import functional as tf
 from tides import kernels
 from tides.functional.heads import StepHead
-from tides.functional.ssm import SSMState, SSMWeights
+from tides.functional.ssm import SSMState, SSMWeights, check_layer_input
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
@@ -107,7 +107,13 @@ class SSM(nn.Module):
     def forward(
         self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
+        check_layer_input(u, gaps, self.config.hidden_size)
         return kernels.selective_ssm(u, gaps, self.weights(), self.spec, valid=valid, state=state)
+
+    def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
+        """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        y, state = self(u_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
+        return y[:, 0], state
 
     def trace(self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, SSMState]:
         """Outputs and the state *at every step* (b, l, p), from which `peek` can read any later time."""

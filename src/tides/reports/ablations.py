@@ -109,8 +109,10 @@ def effect_table(results: Results) -> Table:
         against = next(iter(sets.values())).config["against"]
         row = [change.factor, change.value, "" if against == BASE else against]
         test, validation = (paired_ratios(change, results, part) for part in ("test", "validation"))
+        diverged = sum(math.isnan(loss(record, "test")) for record in sets.values())
+        counted = f"{len(test)}, and {diverged} diverged" if diverged else str(len(test))
         if not test:
-            rows.append([*row, "0", *["nothing to compare with"], "", "", ""])
+            rows.append([*row, counted, "nothing to compare with", "", "", ""])
             continue
         logs = np.log(list(test.values()))
         low, high = np.exp(bootstrap_mean(logs)) if len(logs) > 1 else (math.nan, math.nan)
@@ -118,7 +120,7 @@ def effect_table(results: Results) -> Table:
         chosen = f"{np.exp(np.log(list(validation.values())).mean()):.3f}" if validation else "–"
         better = sum(ratio < 1 for ratio in test.values())
         p = f"{wilcoxon(logs, 0 * logs).p:.3f}" if len(logs) > 1 else "–"
-        rows.append([*row, str(len(test)), shown, chosen, f"{better} of {len(test)}", p])
+        rows.append([*row, counted, shown, chosen, f"{better} of {len(test)}", p])
     columns = ["factor", "change", "against", "datasets", "test ratio", "validation ratio", "better on", "Wilcoxon p"]
     caption = (
         "Error with the change ÷ error without it, geometric mean over datasets with a 95 % bootstrap interval; "

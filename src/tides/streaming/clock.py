@@ -1,23 +1,27 @@
 """Times of a stream as float64 in the model's unit: numbers as they are, dates since the model's origin."""
 
-from datetime import UTC, date, datetime
+import re
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
-from tides.units import duration_in, seconds_per
+from tides.units import as_float, duration_in, seconds_per
 
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_BEYOND_MICROSECONDS = re.compile(r"[.,]\d{6}(\d{1,3})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StreamClock:
     """Reads times as the training data's time column was read.
 
-    Numbers count in the model's unit already. Dates (`datetime`, `numpy.datetime64`, ISO 8601 text) become the time
-    since `origin`, the instant that time 0 stood for in training (1970 where the model knows none). A date without a
-    zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
+    Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO
+    8601 text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model
+    knows none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date
+    without a zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
     """
 
     def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
@@ -26,29 +30,54 @@ class StreamClock:
 
     def encode(self, t: Any) -> float:
         """One time; raises `DataError` for what is no time."""
-        if isinstance(t, (float, int)) and not isinstance(t, bool):
-            return float(t)
         if isinstance(t, np.generic) and t.dtype.kind in "fiu":
-            return float(t.item())
+            t = t.item()
+        if isinstance(t, (float, int)) and not isinstance(t, bool):
+            self._check_numbers(t)
+            return as_float(t)
         if isinstance(t, (str, datetime, date, np.datetime64)):
             if self.unit is None:
                 raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
             return (_nanoseconds(t) - self._zero) / (seconds_per(self.unit) * 1e9)
+        if isinstance(t, (timedelta, np.timedelta64)):
+            return self._encode_duration(t)
         raise DataError(f"t: found {t!r}, wanted a number, a date or ISO 8601 text")
+
+    def _encode_duration(self, t: Any) -> float:
+        """A duration is a time of its own where the model's times have no date."""
+        passed = t.to_timedelta64() if hasattr(t, "to_timedelta64") else np.timedelta64(t)
+        if self.unit is None or self.origin is not None or np.isnat(passed):
+            known = "are dates" if self.origin is not None else "have no unit" if self.unit is None else "are durations"
+            raise DataError(f"t: found {t!r}, but the model's times {known}")
+        return float(passed.astype("timedelta64[ns]").astype(np.int64)) / (seconds_per(self.unit) * 1e9)
 
     def encode_all(self, times: Any) -> NDArray[np.float64]:
         """A sequence of times (n,)."""
         if hasattr(times, "to_numpy"):
             times = times.to_numpy()
         if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
+            self._check_numbers(*times.flat[:1])
             return np.atleast_1d(times.astype(np.float64))
         # An array of dates as objects would be one of whole numbers.
         single = isinstance(times, (str, date, np.datetime64)) or np.ndim(times) == 0
         return np.array([self.encode(t) for t in ([times] if single else times)])
 
+    def decode(self, time: float) -> str:
+        """A time in words: the date where the model knows what time 0 stands for, the number otherwise."""
+        if self.origin is None or self.unit is None or not np.isfinite(time):
+            return f"{time:.15g}"
+        nanoseconds = self._zero + round(time * seconds_per(self.unit) * 1e9)
+        if abs(nanoseconds) < 2**63:
+            return str(np.datetime64(nanoseconds, "ns")).rstrip("0").rstrip(".")
+        return f"{time:.15g} {self.unit} after {self.origin}"
+
     def duration(self, value: Any, name: str) -> float:
         """How long, in the model's unit: a number, "6h" or a timedelta."""
         return duration_in(value, self.unit, name)
+
+    def _check_numbers(self, *found: float) -> None:
+        if found and self.origin is not None:
+            raise DataError(f"t: found {found[0]:.15g}, but the model was trained on dates; give dates")
 
 
 def _nanoseconds(t: str | date | np.datetime64) -> int:
@@ -56,7 +85,11 @@ def _nanoseconds(t: str | date | np.datetime64) -> int:
     if isinstance(t, np.datetime64):
         if np.isnat(t):
             raise DataError("t: found NaT, wanted a date")
-        return int(t.astype("datetime64[ns]").astype(np.int64))
+        # Not by nanoseconds of 64 bits, which end in 2262.
+        base, multiple = np.datetime_data(t.dtype)
+        if base in _NANOSECONDS:
+            return int(t.astype(np.int64)) * multiple * _NANOSECONDS[base]
+        return int(t.astype("datetime64[s]").astype(np.int64)) * 10**9
     if isinstance(t, str):
         try:
             moment = datetime.fromisoformat(t.strip())
@@ -68,7 +101,9 @@ def _nanoseconds(t: str | date | np.datetime64) -> int:
         moment = t
     else:
         moment = datetime(t.year, t.month, t.day)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    passed = moment - _EPOCH
+    passed = (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - _EPOCH
+    # What lies beyond microseconds: pandas knows it, and of text `fromisoformat` leaves it out.
     extra = int(getattr(t, "nanosecond", 0))
+    if isinstance(t, str) and (fraction := _BEYOND_MICROSECONDS.search(t)):
+        extra = int(fraction[1].ljust(3, "0"))
     return ((passed.days * 86400 + passed.seconds) * 10**6 + passed.microseconds) * 1000 + extra

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import ConfigError, DataError
-from tides.streaming.events import Event, Outcome, apply_events, make_event
+from tides.streaming.events import Event, Outcome, apply_events, check_key, plain_json, remember_event
 from tides.streaming.journal import Journal
 from tides.streaming.session import StreamSession
 from tides.streaming.snapshot import read_snapshot, write_snapshot
@@ -50,7 +50,8 @@ class DurableSession:
         journalled, answered = self._journal.read()
         self.answered = max(self.answered, answered)
         # The process may have been killed between a snapshot and the clearing of its journal.
-        fresh = [make_event(content, number, self.session) for number, content in journalled if number > self.applied]
+        newer = [(number, content) for number, content in journalled if number > self.applied]
+        fresh = [remember_event(content, number, self.session) for number, content in newer]
         for begin in range(0, len(fresh), _PIECE):
             outcomes = apply_events(self.session, fresh[begin : begin + _PIECE])
             self.unanswered += [outcome for outcome in outcomes if outcome.event.number > self.answered]
@@ -92,16 +93,27 @@ class DurableSession:
         Without `number` observations are counted here, and the source must know by itself what it has sent: ask
         `applied` after a restart.
         """
-        time = self.session.clock.encode(t)
-        row = self.session.profile.row(x, self.session.channels)
-        event = Event(self.applied + 1 if number is None else number, time, time, row, key, static, at)
-        outcomes = self.take([event])
+        number = self.applied + 1 if number is None else number
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise DataError(f"number: found {number!r}, wanted a whole number ≥ 1")
+        outcomes = self.take([self._event(number, t, x, key, static, at)])
         self.confirm()
         if not outcomes:
             return None
         if outcomes[0].status == "rejected":
             raise DataError(str(outcomes[0].reason))
         return outcomes[0].answer
+
+    def _event(self, number: int, t: Any, x: Any, key: Any, static: Any, at: Any) -> Event:
+        """Checked as a line of JSON is: what cannot be read back from the journal is not written to it."""
+        session = self.session
+        time, row = session.clock.encode(t), session.profile.row(x, session.channels)
+        if not np.isfinite(time):
+            raise DataError(f"t: found {time}, wanted a finite time")
+        if isinstance(key, np.generic):
+            key = key.item()
+        offsets = None if at is None else session.check_offsets(at).tolist()
+        return Event(number, time, time, row, check_key(key), plain_json(static, "static"), offsets)
 
     def snapshot(self) -> None:
         """Store all streams; the journal begins anew."""

@@ -13,6 +13,7 @@ from tides.errors import DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.policy import Status
 from tides.streaming.session import StreamSession
+from tides.streaming.table import unusable_key
 
 _FIELDS = ("t", "x", "key", "static", "at", "seq")
 
@@ -55,7 +56,7 @@ def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event
     """One line of JSON; `DataError` says what is wrong with it."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON: {error}") from None
     if not isinstance(content, dict):
         raise DataError(f'found {type(content).__name__}, wanted an object such as {{"t": 0.5, "x": [1.0, null]}}')
@@ -63,7 +64,7 @@ def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event
 
 
 def make_event(content: dict[str, Any], number: int, session: StreamSession) -> Event:
-    """The event that an object describes, checked against the session's model."""
+    """The event that an object describes, checked against the session's model: nothing else enters a journal."""
     unknown = [name for name in content if name not in _FIELDS]
     if unknown:
         raise DataError(f"found field {unknown[0]!r}, wanted {', '.join(_FIELDS)}")
@@ -71,8 +72,7 @@ def make_event(content: dict[str, Any], number: int, session: StreamSession) -> 
         if content.get(name) is None:
             raise DataError(f"field {name!r} is missing")
     key, seq = content.get("key"), content.get("seq")
-    if key is not None and (isinstance(key, bool) or not isinstance(key, (str, int))):
-        raise DataError(f"key: found {key!r}, wanted text or a whole number")
+    check_key(key)
     if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
         raise DataError(f"seq: found {seq!r}, wanted a whole number ≥ 1")
     time = session.clock.encode(content["t"])
@@ -93,18 +93,53 @@ def make_event(content: dict[str, Any], number: int, session: StreamSession) -> 
     )
 
 
+def remember_event(content: dict[str, Any], number: int, session: StreamSession) -> Event:
+    """The event that `Event.to_json` wrote down."""
+    t, x = content["t"], content["x"]
+    return Event(
+        number=number,
+        t=t,
+        time=session.clock.encode(t) if isinstance(t, str) else float(t),
+        x=session.profile.row(x, session.channels),
+        key=content.get("key"),
+        static=content.get("static"),
+        at=content.get("at"),
+        numbered="seq" in content,
+    )
+
+
+def plain_json(value: Any, name: str) -> Any:
+    """Numbers and tables of numpy as JSON has them; `DataError` where that cannot be."""
+    try:
+        return json.loads(json.dumps(value, default=lambda found: found.tolist()))
+    except (AttributeError, TypeError, ValueError):
+        raise DataError(f"{name}: found {value!r}, wanted numbers or text that JSON can hold") from None
+
+
+def check_key(key: Any) -> str | int | None:
+    """A stream's name that JSON gives back as it was."""
+    if key is None or (isinstance(key, int) and not isinstance(key, bool)) or (isinstance(key, str) and _is_utf8(key)):
+        return key
+    raise unusable_key(key)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether no half of a surrogate pair stands alone in it."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text
+
+
 def apply_events(session: StreamSession, events: Sequence[Event]) -> list[Outcome]:
     """Take in events in this order, together where they ask for the same offsets."""
     outcomes: list[Outcome] = []
     for at, group in groupby(events, key=lambda event: event.at):
         batch = list(group)
         static = [event.static for event in batch]
-        answers = session.step_many(
+        answers = session.intake.take(
             [event.key for event in batch],
             np.array([event.time for event in batch]),
             np.stack([event.x for event in batch]),
-            static=static if any(one is not None for one in static) else None,
-            at=at,
+            static if any(one is not None for one in static) else None,
+            session.check_offsets(at),
         )
         outcomes += [
             Outcome(

@@ -5,16 +5,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tides.errors import DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.banks import Rows, StreamModel, make_bank
+from tides.streaming.clock import StreamClock
 from tides.streaming.history import History, Saved
 from tides.streaming.policy import Answers, Status, StreamPolicy
 from tides.streaming.profile import Profile
 from tides.streaming.round import Positions, Round
-from tides.streaming.table import Floats, Key, StreamTable, same_rows
+from tides.streaming.table import Floats, Key, StreamTable, are_different, same_rows
 
 # As in training: a predicted spread never falls below this share of the target's scale.
 SMALLEST_SPREAD = 1e-3
@@ -28,17 +31,21 @@ class Intake:
         model: StreamModel,
         policy: StreamPolicy,
         profile: Profile,
+        clock: StreamClock,
         *,
         silence: float,
         capacity: int,
         compiled: bool | None,
     ) -> None:
-        self.model, self.policy, self.profile, self.silence = model, policy, profile, silence
+        self.model, self.policy, self.profile = model, policy, profile
+        self.clock, self.silence = clock, silence
         self.bank = make_bank(model, capacity, compiled)
         config, self.calibration = self.bank.backbone.config, self.bank.backbone.calibration
         self.joins_static = _joins_static(model, profile)
         self.channels = config.input_size - (profile.static_width if self.joins_static else 0)
         self.complete_rows = config.mask_channels == "auto"
+        self.largest_gap = largest_number(self.bank.dtype, self.calibration.time_scale)
+        self.largest_value = largest_number(self.bank.dtype, self.calibration.scale)[: self.channels]
         self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
@@ -78,6 +85,8 @@ class Intake:
             rows = one.run()
             known = np.flatnonzero(rows >= 0)
             found[positions[known]] = self.answers(rows[known], offsets)
+            for i in one.repair(found[positions]):
+                found[positions[i]] = self.answers(rows[[i]], offsets)[0]
             for i, verdict in one.verdicts.items():
                 status[positions[i]] = verdict
             reasons |= {int(positions[i]): reason for i, reason in one.reasons.items()}
@@ -144,20 +153,47 @@ class Intake:
         gaps = np.diff(before)
         rows = np.concatenate([self.table.newest[[row]], values])
         same = (gaps == 0) & same_rows(rows[1:], rows[:-1])
-        fine = (gaps >= 0) & (gaps <= self.silence) & ~np.isinf(values).any(1)
+        fine = (gaps >= 0) & (gaps <= min(self.silence, self.largest_gap)) & ~self.is_too_large(values).any(1)
         if self.policy.duplicate != "take":
             fine &= ~same
         if self.complete_rows:
             fine &= ~np.isnan(values).any(1)
         return bool(fine.all())
 
+    def check_stretch(self, row: int, times: Floats, values: Floats) -> None:
+        """Raise for what would be rejected on its way through a stretch of the stream in `row` (−1: a new one)."""
+        last = self.table.last[row] if row >= 0 else np.nan
+        problems = {
+            "a time that is not finite": ~np.isfinite(times),
+            "a value that is infinite or larger than the model can calculate with": self.is_too_large(values).any(1),
+        }
+        if self.complete_rows:
+            problems["a missing value, but the model has no mask channels"] = np.isnan(values).any(1)
+        if self.policy.late == "reject":
+            problems["a time before the one it follows"] = np.diff(times, prepend=last) < 0
+        for problem, bad in problems.items():
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise DataError(f"row {at} of {len(times)}, t = {self.clock.decode(times[at])}: found {problem}")
+
+    def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
+        """Where values (n, d) are beyond what the model's arithmetic can hold."""
+        large: NDArray[np.bool_] = np.abs(values) > self.largest_value
+        return large
+
     @torch.no_grad()
-    def read(self, row: int, times: Floats, values: Floats) -> None:
-        """A plain stretch of one stream at once."""
+    def read(self, row: int, times: Floats, values: Floats) -> bool:
+        """A plain stretch of one stream at once; False, and nothing is changed, where its answer is not finite."""
+        before, answer = self._save(row), self.table.answers[row].copy()
         self._read(row, times, values, self.table.last[row])
+        if not np.isfinite(self.answers(np.array([row]), np.array(0.0))).all():
+            self.bank.put(np.array([row]), before.leaves)
+            self.table.answers[row] = answer
+            return False
         self.table.last[row], self.table.newest[row] = times[-1], values[-1]
         self.table.count[row] += len(times)
         self.begin_history(row, float(times[-1]))
+        return True
 
     @torch.no_grad()
     def replay(self, row: int, t: float, x: Floats) -> None:
@@ -196,9 +232,16 @@ class Intake:
         return Saved(leaves, float(self.table.last[row]) if last is None else float(last))
 
 
+def largest_number(dtype: torch.dtype, scale: Tensor) -> Floats:
+    """How large numbers of this scale may be: the layer squares them, and a square must not overflow."""
+    largest = torch.finfo(dtype).max
+    bound: Floats = np.minimum(np.sqrt(largest) * scale.double().numpy(force=True), largest)
+    return bound
+
+
 def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
     """Positions in groups that name every key at most once, in order."""
-    if len(keys) == 1 or len(set(keys)) == len(keys):
+    if are_different(keys):
         yield np.arange(len(keys))
         return
     groups: list[list[int]] = []

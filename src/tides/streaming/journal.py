@@ -55,8 +55,13 @@ class Journal:
         self._file.close()
 
     def _write(self, text: str) -> None:
-        rest = memoryview(text.encode())
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        rest, before = memoryview(text.encode()), self._file.seek(0, os.SEEK_END)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            # A full disk must not leave half a line for a later one to be joined to.
+            self._file.truncate(before)
+            raise
         if self.sync:
             os.fsync(self._file.fileno())

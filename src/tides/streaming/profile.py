@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
+from tides.units import as_float
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Profile:
 
     def row(self, x: Any, width: int) -> NDArray[np.float64]:
         """One observation (width,): a sequence, or a mapping from channel names; None, NaN and absent are missing."""
+        if not isinstance(x, Mapping) and self.channels is not None and _is_text(getattr(x, "index", ())):
+            x = dict(zip(x.index, x, strict=True))  # a row of a table
         if isinstance(x, Mapping):
             if self.channels is None:
                 raise DataError("x: found names, but the model folder names no channels; give a list")
@@ -93,8 +96,25 @@ class Profile:
             raise DataError(f"x: found {row.size} values, wanted {width}, one per channel (NaN = missing)")
         return row
 
-    def static_row(self, static: Any, width: int) -> NDArray[np.float64]:
-        """Static covariates (width,): encoded numbers, or a mapping from the table's static columns."""
+    def rows(self, X: Any) -> NDArray[np.float64]:
+        """Observations (n, width): numbers, or a frame whose columns are channels in any order."""
+        names = getattr(X, "columns", None)
+        if names is not None and self.channels is not None and _is_text(names):
+            unknown = [name for name in names if name not in self.channels]
+            if unknown:
+                raise DataError(f"X: found column {unknown[0]!r}, the model knows {', '.join(self.channels)}")
+            absent = [np.nan] * len(X)
+            X = np.stack([np.asarray(X[name] if name in names else absent) for name in self.channels], axis=-1)
+        try:
+            return np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X: wanted rows of numbers, one per channel (NaN = missing): {error}") from None
+
+    def static_row(self, static: Any, width: int, before: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Static covariates (width,): encoded numbers, or a mapping from the table's static columns.
+
+        Columns that a mapping does not name are what they were `before`, or missing.
+        """
         if not isinstance(static, Mapping):
             row = np.array(
                 [np.nan if v is None else _number(v, "static") for v in np.atleast_1d(_plain(static)).tolist()]
@@ -105,6 +125,9 @@ class Profile:
                 known = ", ".join(column.name for column in self.static) or "no names"
                 raise DataError(f"static: found column {unknown[0]!r}, the model knows {known}")
             row = np.array([number for column in self.static for number in column.encode(static.get(column.name))])
+            if before is not None:
+                named = [column.name in static for column in self.static for _ in range(column.width)]
+                row = np.where(named, row, before)
         if row.shape != (width,):
             raise DataError(f"static: found {row.size} numbers, wanted {width}")
         return row
@@ -138,7 +161,11 @@ def _plain(x: Any) -> Any:
 def _number(value: Any, name: str) -> float:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise DataError(f"{name}: found {value!r}, wanted a number")
-    return float(value)
+    return as_float(value)
+
+
+def _is_text(labels: Any) -> bool:
+    return np.iterable(labels) and len(list(labels)) > 0 and all(isinstance(label, str) for label in labels)
 
 
 def _names(names: Any) -> tuple[str, ...] | None:

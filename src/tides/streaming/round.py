@@ -31,17 +31,21 @@ class Round:
         self.known = self.rows >= 0
         self.last = np.where(self.known, table.last[self.rows], np.nan)
         self.gap = t - self.last
+        self.silent = self.gap > intake.silence
+        fresh = self.silent | np.isnan(self.last)
+        self.elapsed = np.where(fresh, intake.first_gap(t), self.gap) if fresh.any() else self.gap
 
     def run(self) -> Rows:
         """Decide, and bring what is accepted to the model; the rows of all streams that are known afterwards."""
         intake, policy = self.intake, self.intake.policy
         self._close(~np.isfinite(self.t), "rejected", lambda i: f"t: found {self.t[i]}, wanted a finite time")
-        self._close(np.isinf(self.x).any(1), "rejected", lambda i: f"x: found infinity in {self.x[i].tolist()}")
+        self._close(intake.is_too_large(self.x).any(1), "rejected", self._describe_large)
+        self._close(self.elapsed > intake.largest_gap, "rejected", self._describe_silence)
         if intake.complete_rows:
             self._close(np.isnan(self.x).any(1), "rejected", lambda i: "x: missing, but the model has no mask channels")
         if intake.calibration.first_policy == "start":
             early = np.isnan(self.last) & (self.t < 0)
-            self._close(early, "rejected", lambda i: f"t: found {self.t[i]:g}, before the start of time at 0")
+            self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
             self._take_static()
         late = self.gap < 0
@@ -49,7 +53,7 @@ class Round:
             self._replay(np.flatnonzero(late & self.open))
         else:
             verdict: Status = "ignored" if policy.late == "ignore" else "rejected"
-            self._close(late, verdict, lambda i: f"late: found t = {self.t[i]:g} after {self.last[i]:g}")
+            self._close(late, verdict, lambda i: f"late: found t = {self._when(i)} after {self._newest(i)}")
         if policy.duplicate != "take":
             same = (self.gap == 0) & same_rows(self.x, intake.table.newest[self.rows])
             self._close(same, *self._duplicate())
@@ -63,31 +67,52 @@ class Round:
         for i in taken[~self.known[taken]].tolist():
             self.rows[i] = intake.add(self.keys[i])
         self._keep_static(taken)
-        rows, t = self.rows[taken], self.t[taken]
-        silent = self.gap[taken] > intake.silence
-        if silent.any():
-            intake.bank.reset(rows[silent])
-            intake.table.clear(rows[silent])
-            for i in taken[silent].tolist():
-                self.verdicts[i] = "reset"
-                intake.begin_history(int(self.rows[i]), float(self.t[i]))
-        fresh = silent | np.isnan(self.last[taken])
-        gaps = np.where(fresh, intake.first_gap(t), self.gap[taken]) if fresh.any() else self.gap[taken]
-        intake.step(rows, t, self.x[taken], gaps)
+        for i in taken[self.silent[taken]].tolist():
+            self.verdicts[i] = "reset"
+            self._restart(i)
+        intake.step(self.rows[taken], self.t[taken], self.x[taken], self.elapsed[taken])
+
+    def repair(self, answers: Floats) -> list[int]:
+        """Streams whose answers (n, …) are not finite start anew with the observation, or without it if it alone is
+        more than the model can take; their positions."""
+        intake = self.intake
+        broken: list[int] = []
+        whole = np.isfinite(answers)
+        if whole.all():
+            return broken
+        finite = whole.reshape(len(answers), -1).all(1)
+        for i in np.flatnonzero(~finite & (self.rows >= 0)).tolist():
+            if self.verdicts.get(i) in ("ignored", "rejected"):
+                continue
+            broken.append(i)
+            self._restart(i)
+            intake.step(self.rows[[i]], self.t[[i]], self.x[[i]], intake.first_gap(self.t[[i]]))
+            self.verdicts[i], self.reasons[i] = "reset", "the answer was no finite number; the stream starts anew"
+            if not np.isfinite(intake.answers(self.rows[[i]], np.array(0.0))).all():
+                self._restart(i)
+                self._refuse(i, "rejected", f"x: the answer to {self.x[i].tolist()} is no finite number")
+        return broken
+
+    def _restart(self, i: int) -> None:
+        row = self.rows[[i]]
+        self.intake.bank.reset(row)
+        self.intake.table.clear(row)
+        self.intake.begin_history(int(row[0]), float(self.t[i]))
 
     def _take_static(self) -> None:
-        """Static features come with a stream's first observation; later ones replace them."""
+        """Static features come with a stream's first observation; later ones replace what they name."""
         intake = self.intake
         for i in np.flatnonzero(self.open).tolist():
             static, row = None if self.static is None else self.static[i], self.rows[i]
-            if static is None and (row < 0 or not intake.table.told[row]):
+            if static is None and intake.static_size and (row < 0 or not intake.table.told[row]):
                 known = ", ".join(column.name for column in intake.profile.static) or f"{intake.static_size} numbers"
                 self._refuse(i, "rejected", f"static: wanted with the first observation of a stream ({known})")
             elif static is not None and not intake.static_size:
                 self._refuse(i, "rejected", "static: the model takes no static covariates")
             elif static is not None:
                 try:
-                    self.given[i] = intake.profile.static_row(static, intake.static_size)
+                    before = intake.table.static[row] if row >= 0 and intake.table.told[row] else None
+                    self.given[i] = intake.profile.static_row(static, intake.static_size, before)
                 except DataError as error:
                     self._refuse(i, "rejected", str(error))
                     continue
@@ -103,7 +128,8 @@ class Round:
             row, t, x = int(self.rows[i]), float(self.t[i]), self.x[i].copy()
             history = self.intake.histories[row]
             if t < history.floor:
-                self._refuse(i, "rejected", f"late: found t = {t:g}, the earliest state kept is of {history.floor:g}")
+                floor = self.intake.clock.decode(history.floor)
+                self._refuse(i, "rejected", f"late: found t = {self._when(i)}, the earliest state kept is of {floor}")
             elif self.intake.policy.duplicate != "take" and history.holds(t, x):
                 verdict, reason = self._duplicate()
                 self._refuse(i, verdict, reason(i))
@@ -115,7 +141,22 @@ class Round:
 
     def _duplicate(self) -> tuple[Status, Callable[[int], str]]:
         verdict: Status = "ignored" if self.intake.policy.duplicate == "ignore" else "rejected"
-        return verdict, lambda i: f"duplicate: the same values were taken at t = {self.t[i]:g}"
+        return verdict, lambda i: f"duplicate: the same values were taken at t = {self._when(i)}"
+
+    def _describe_large(self, i: int) -> str:
+        if np.isinf(self.x[i]).any():
+            return f"x: found infinity in {self.x[i].tolist()}"
+        channel = int(np.argmax(self.intake.is_too_large(self.x[[i]])[0]))
+        return f"x: found {self.x[i, channel]:g} in channel {channel}, larger than the model can calculate with"
+
+    def _describe_silence(self, i: int) -> str:
+        return f"t: found {self._when(i)}, a gap of {self.elapsed[i]:g} is longer than the model can calculate with"
+
+    def _when(self, i: int) -> str:
+        return self.intake.clock.decode(float(self.t[i]))
+
+    def _newest(self, i: int) -> str:
+        return self.intake.clock.decode(float(self.last[i]))
 
     def _close(self, mask: Any, verdict: Status, reason: Callable[[int], str]) -> None:
         if not mask.any():

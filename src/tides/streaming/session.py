@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tides.artefacts import identify, load, read_metadata
@@ -48,6 +48,9 @@ class StreamSession:
     ) -> None:
         if not isinstance(model, (Backbone, Forecaster, SequenceClassifier, SequenceRegressor)):
             raise ConfigError(f"model: {type(model).__name__} cannot be streamed")
+        device = next(model.parameters()).device
+        if device.type != "cpu":
+            raise ConfigError(f"model: found on {device}, wanted model.cpu(): sessions run on the processor")
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
         self.model, self.streams = model.eval(), streams
@@ -58,7 +61,7 @@ class StreamSession:
         silence = float("inf") if reset_after is None else self.clock.duration(reset_after, "reset_after")
         capacity = max(_FIRST_CAPACITY, streams)
         self.intake = Intake(
-            self.model, self.policy, self.profile, silence=silence, capacity=capacity, compiled=compiled
+            self.model, self.policy, self.profile, self.clock, silence=silence, capacity=capacity, compiled=compiled
         )
         self.channels = self.intake.channels
         self._at = self.check_offsets(at)
@@ -79,13 +82,15 @@ class StreamSession:
 
         With `streams` > 1 and no key, x (streams, d) is one observation of every stream, `t` one time or one each.
         An observation that is rejected raises `DataError` and changes nothing; one that is ignored changes nothing.
-        `static` is given once, with a stream's first observation.
+        `static` comes with a stream's first observation; a later one replaces what it names from there on.
         """
         if key is None and self.streams > 1:
             return self._step_all(t, x, static, at)
+        return self._step_one(self.clock.encode(t), self.profile.row(x, self.channels), key, static, at)
+
+    def _step_one(self, time: float, row: Floats, key: Key, static: Any, at: Any) -> Floats:
         given = None if static is None else [static]
-        values = self.profile.row(x, self.channels)[None]
-        answers = self.intake.take([key], np.array([self.clock.encode(t)]), values, given, self.check_offsets(at))
+        answers = self.intake.take([key], np.array([time]), row[None], given, self.check_offsets(at))
         if answers.status[0] == "rejected":
             raise DataError(answers.reasons[0] if key is None else f"stream {key!r}: {answers.reasons[0]}")
         found: Floats = answers.values[0]
@@ -94,50 +99,57 @@ class StreamSession:
     def _step_all(self, t: Any, x: Any, static: Any, at: Any) -> Floats:
         times = self.clock.encode_all(t)
         times = np.repeat(times, self.streams) if times.size == 1 else times
-        answers = self.step_many(range(self.streams), times, x, static=static, at=at)
+        answers = self._take(list(range(self.streams)), times, x, static, at)
         if "rejected" in answers.status:
             where = answers.status.index("rejected")
             raise DataError(f"stream {where}: {answers.reasons[where]}")
         return answers.values
 
     def step_many(
-        self, keys: Sequence[Key], times: Any, X: ArrayLike, *, static: Sequence[Any] | None = None, at: Any = None
+        self, keys: Sequence[Key], times: Any, X: Any, *, static: Sequence[Any] | None = None, at: Any = None
     ) -> Answers:
         """One observation of each key, X (n, d), in this order; a key may come several times. Nothing raises for a
         single bad observation: its status and the reason are in the answers."""
-        values = np.asarray(X, dtype=np.float64)
-        encoded = self.clock.encode_all(times)
-        n = len(keys)
-        if values.shape != (n, self.channels) or encoded.shape != (n,) or (static is not None and len(static) != n):
+        return self._take(list(keys), self.clock.encode_all(times), X, static, at)
+
+    def _take(self, keys: list[Key], times: Floats, X: Any, static: Sequence[Any] | None, at: Any) -> Answers:
+        values, n = self.profile.rows(X), len(keys)
+        if n == values.size == 0:
+            values = values.reshape(0, self.channels)
+        if values.shape != (n, self.channels) or times.shape != (n,) or (static is not None and len(static) != n):
             raise DataError(
-                f"keys, times, X: found {n}, {encoded.shape}, {values.shape}, "
+                f"keys, times, X: found {n}, {times.shape}, {values.shape}, "
                 f"wanted n keys, (n,) times and (n, {self.channels}) values"
             )
-        return self.intake.take(keys, encoded, values, static, self.check_offsets(at))
+        return self.intake.take(keys, times, values, static, self.check_offsets(at))
 
     def catch_up(
-        self, times: Any, values: ArrayLike, key: Key = None, *, static: Any = None, at: Any = None
+        self, times: Any, values: Any, key: Key = None, *, static: Any = None, at: Any = None
     ) -> NDArray[np.float64]:
-        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last."""
-        encoded, rows = self.clock.encode_all(times), np.asarray(values, dtype=np.float64)
+        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last.
+
+        A row that would be rejected is named, and nothing of the stretch is taken.
+        """
+        encoded, rows = self.clock.encode_all(times), self.profile.rows(values)
         if encoded.ndim != 1 or len(encoded) == 0 or rows.shape != (len(encoded), self.channels):
             raise DataError(
                 f"values: found {rows.shape}, wanted (l, {self.channels}) with l = {len(encoded)} times ≥ 1"
             )
         if key is None and self.streams > 1:
             raise DataError("key: several streams are followed; say which one catches up")
+        self.intake.check_stretch(self.intake.table.row(key), encoded, rows)
         # The first goes through every check; the rest at once where nothing about it needs a decision.
-        answer = self.step(encoded[0], rows[0], key, static=static, at=at)
+        answer = self._step_one(encoded[0], rows[0], key, static, at)
         encoded, rows = encoded[1:], rows[1:]
         replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
         plain = max(0, len(encoded) - replayable)
         row = self.intake.table.require(key)
-        if plain and self.intake.is_plain(row, encoded[:plain], rows[:plain]):
-            self.intake.read(row, encoded[:plain], rows[:plain])
+        stretch = encoded[:plain], rows[:plain]
+        if plain and self.intake.is_plain(row, *stretch) and self.intake.read(row, *stretch):
             answer = self.answer(key, at=at)
             encoded, rows = encoded[plain:], rows[plain:]
         for t, x in zip(encoded, rows, strict=True):
-            answer = self.step(t, x, key, at=at)
+            answer = self._step_one(t, x, key, None, at)
         return answer
 
     @torch.no_grad()
@@ -158,7 +170,7 @@ class StreamSession:
         since = self.intake.table.last[row]
         several = not isinstance(t_future, str) and np.ndim(t_future) > 0
         elapsed = np.array([self._elapsed(t, since) for t in (t_future if several else [t_future])])
-        if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
+        if not len(elapsed) or not ((elapsed >= 0) & (elapsed <= self.intake.largest_gap)).all():
             raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
         gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
         if isinstance(self.model, Forecaster):
@@ -199,6 +211,8 @@ class StreamSession:
             found = [self.clock.duration(one, "at") for one in (at if several else [at])]
             if not found:
                 raise DataError("at: found no offset, wanted at least one")
+            if max(found) > self.intake.largest_gap:
+                raise DataError(f"at: found {at!r}, later than the model can calculate with")
             return np.array(found if several else found[0])
         if not (isinstance(at, float) and at == 0.0):
             raise DataError(f"at: found {at!r}, but a {type(self.model).__name__} answers for now; see `peek`")

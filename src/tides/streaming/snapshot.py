@@ -31,7 +31,7 @@ def session_state(session: "StreamSession") -> dict[str, Tensor]:
     if strange:
         raise DataError(f"keys: found {strange[0]!r}, wanted text or whole numbers to store a session")
     text = json.dumps({"format": FORMAT, "identity": session.identity, "keys": keys})
-    state = {"about": torch.tensor(list(text.encode()), dtype=torch.uint8)}
+    state = {"about": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
     state |= {f"table.{name}": torch.from_numpy(getattr(intake.table, name)[rows].copy()) for name in _TABLE}
     state |= {f"state.{name}": leaf.clone() for name, leaf in as_real(intake.bank.get(rows)).items()}
     if intake.histories:
@@ -89,7 +89,7 @@ def read_snapshot(session: "StreamSession", path: Path) -> dict[str, Any]:
 def _check(session: "StreamSession", state: dict[str, Tensor]) -> list[Any]:
     """The keys of a state that fits the session."""
     try:
-        about = json.loads(bytes(state["about"].tolist()))
+        about = json.loads(state["about"].numpy(force=True).tobytes())
         if about["format"] != FORMAT:
             raise DataError(f"state: found format {about['format']!r}, wanted {FORMAT}")
         identity, keys = about["identity"], list(about["keys"])

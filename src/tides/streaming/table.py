@@ -45,7 +45,10 @@ class StreamTable:
 
     def row(self, key: Key) -> int:
         """The row of a stream; −1 where no such stream is known."""
-        return self._rows.get(key, -1)
+        try:
+            return self._rows.get(key, -1)
+        except TypeError:
+            raise unusable_key(key) from None
 
     def rows(self, keys: Sequence[Key]) -> NDArray[np.int64]:
         find = self._rows.get
@@ -59,6 +62,8 @@ class StreamTable:
 
     def add(self, key: Key) -> int:
         """A row for a new stream, fresh; there must be room."""
+        if isinstance(key, np.generic):
+            key = key.item()
         row = self._free.pop()
         self._rows[key] = row
         self.told[row] = False
@@ -82,6 +87,18 @@ class StreamTable:
             more = np.full((capacity - before, *array.shape[1:]), blank, dtype=array.dtype)
             setattr(self, name, np.concatenate([array, more]))
         self._free = [*range(capacity - 1, before - 1, -1), *self._free]
+
+
+def are_different(keys: Sequence[Key]) -> bool:
+    """Whether every key is named once."""
+    try:
+        return len(set(keys)) == len(keys)
+    except TypeError:
+        raise unusable_key(next(key for key in keys if not isinstance(key, Hashable))) from None
+
+
+def unusable_key(key: Any) -> DataError:
+    return DataError(f"key: found {key!r}, wanted text or a whole number")
 
 
 def same_rows(one: Floats, other: Floats) -> NDArray[np.bool_]:

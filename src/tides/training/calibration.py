@@ -21,6 +21,12 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
     fit: Any = getattr(model, "calibrate", None)
     if fit is None:
         raise ConfigError(f"calibrate: {type(model).__name__} has no method calibrate(); use calibrate='none'")
+    wanted = getattr(getattr(model, "config", None), "input_size", len(train.channels))
+    if wanted != len(train.channels):
+        raise ConfigError(
+            f"input_size: the model was built for {wanted} channels, the training data has {len(train.channels)} "
+            f"({', '.join(train.channels[:6])})"
+        )
     gaps = [np.diff(train.times(i)) for i in range(len(train))]
     scales: dict[str, Tensor] = {}
     if values:

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from tides.errors import ConfigError
-from tides.fields import check_names, check_types, require
+from tides.fields import check_names, check_types, require, with_known_names
 
 # Fields that change how a run is carried out but not what comes out of it.
 BOOKKEEPING = ("checkpoint_seconds",)
 
 
+@with_known_names
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model is trained. Unknown, ill-typed or contradictory fields raise `ConfigError` naming the field."""

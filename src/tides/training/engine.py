@@ -50,7 +50,7 @@ def fit(
     Called in every process that torchrun started, it trains one model with all of them: `config.batch_size` counts the
     series of all processes, and the first process alone writes to `folder` and shows progress.
     """
-    _check(task, data, config)
+    _check(model, task, data, config)
     world = join_world(next(model.parameters()).device)
     device = world.place(model)
     with surroundings(config.seed, device, deterministic=config.deterministic):
@@ -230,13 +230,19 @@ class _Run:
         restore_random_states(_without_prefix("random", found.tensors), self.device)
 
 
-def _check(task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig) -> None:
+def _check(
+    model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
+) -> None:
     if not isinstance(data, tuple) or len(data) != 2:
         raise ConfigError("data: wanted a pair (train, validation); validation may be None")
     train, val = data
     for name, part in (("training", train), ("validation", val)):
+        if not isinstance(part, IrregularDataset) and (name == "training" or part is not None):
+            raise ConfigError(f"data: found {type(part).__name__} as {name} set, wanted an IrregularDataset")
         if part is not None and len(part) == 0:
             raise DataError(f"data: the {name} set is empty")
+    if next(model.parameters(), None) is None:
+        raise ConfigError(f"model: {type(model).__name__} has no parameters to train; `evaluate` takes it as it is")
     if config.monitor not in ("loss", *task.metrics):
         raise ConfigError(f"monitor: found {config.monitor!r}, wanted one of loss, {', '.join(task.metrics)}")
     if val is None and config.patience is not None:
@@ -247,16 +253,28 @@ def _identity(
     model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
 ) -> dict[str, Any]:
     """What must be the same for a run to be the same run."""
-    instance: Any = task
     settings: Any = getattr(model, "config", None)
     shapes = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in model.state_dict().items())
     return {
         "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
-        "task": [type(task).__name__, asdict(instance) if is_dataclass(type(task)) else {}],
+        "task": [type(task).__name__, _settings(task)],
         "model": _digest([type(model).__name__, settings if is_dataclass(settings) else None, shapes]),
         "train": data[0].fingerprint(),
         "validation": None if data[1] is None else data[1].fingerprint(),
     }
+
+
+def _settings(task: Any) -> dict[str, Any]:
+    """What a task was made with: its fields, or the attributes of a plain object that are numbers, text or several."""
+    if is_dataclass(type(task)):
+        return asdict(task)
+    return {name: value for name, value in getattr(task, "__dict__", {}).items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float))
 
 
 def _digest(content: Any) -> str:

@@ -1,5 +1,6 @@
 """Scoring a model on a data set it was not trained on."""
 
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -79,6 +80,7 @@ def answer(
 
 def load_batch(model: nn.Module, series: IrregularDataset) -> IrregularBatch:
     """These series as a batch in the model's precision, on its device."""
-    parameter = next(model.parameters())
-    dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-    return collate(series, dtype=dtype).to(parameter.device)
+    # A predictor that learns nothing has buffers, or not even those.
+    tensor = next(chain(model.parameters(), model.buffers()), torch.empty(0))
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return collate(series, dtype=dtype).to(tensor.device)

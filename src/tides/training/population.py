@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError
@@ -27,6 +27,7 @@ from tides.training.population_steps import SCORED_AT_ONCE, PopulationSteps
 from tides.training.progress import ProgressBar
 from tides.training.resident import Part, Resident
 from tides.training.schedule import rate_factor
+from tides.training.stack import state_of
 from tides.training.stacked_loss import StackedLoss
 from tides.training.state import FitResult, Row
 from tides.training.surroundings import algorithms
@@ -36,6 +37,8 @@ from tides.training.world import is_shared
 from tides.turns import Turns, finished
 
 _END = object()
+# The share of a stack that runs where it is worth to go on with fewer members.
+_WORTH_DISMISSING = 2 / 3
 
 
 def fit_population(
@@ -53,7 +56,8 @@ def fit_population(
 
     Each member does what `fit` does with that seed, dropout masks aside: they come from one generator for all. The
     best epoch is that of the smallest validation loss. A member that stops early or diverges is frozen (`stopped` says
-    why) and the others go on; a model ends with its best weights, or with those it began with if it never had any.
+    why) and the others go on, on a CPU without it as soon as a third of the stack has stopped; a model ends with its
+    best weights, or with those it began with if it never had any.
     In an epoch every member sees as many series as the smallest one has.
 
     With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
@@ -142,7 +146,8 @@ class _Run:
         found = None if self.keeper is None else self.keeper.load()
         if found is not None:
             self.state = found.state
-            for name, tensor in self.steps.state().items():
+            self.steps.dismiss_others(self.state.stacked)
+            for name, tensor in (self.steps.state() | self._dismissed()).items():
                 tensor.copy_(found.tensors[name])
             self.steps.stack.publish()
             self.track.set_random_state(found.tensors["random"])
@@ -172,11 +177,11 @@ class _Run:
                     self._close_epoch(steps.numbers())
                     live = [state.best_value for state in self.state.members if state.best_value is not None]
                     bar.epoch((epoch + 1) * steps.per_epoch, min(live, default=None))
+                    self._dismiss_if_worth_it()
                     self._save_if_due()
         with self._turn():
             self._save()
-            for member, model in enumerate(self.models):
-                steps.restore_best(member, model)
+            self._dismiss(self.state.stacked)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return [member.result(self.folder) for member in self.state.members]
@@ -184,8 +189,9 @@ class _Run:
     def _close_epoch(self, numbers: dict[str, list[float]]) -> None:
         """Every running member enters its epoch; the better ones keep their weights, the finished ones stop."""
         config, per_epoch = self.config, self.steps.per_epoch
-        better = [False] * len(self.models)
-        for i, member in enumerate(self.state.members):
+        members = [self.state.members[index] for index in self.state.stacked]
+        better = [False] * len(members)
+        for i, member in enumerate(members):
             if member.stopped is not None:
                 continue
             found = {name: values[i] for name, values in numbers.items()}
@@ -204,7 +210,30 @@ class _Run:
                 member.stopped = "epochs"
             elif config.patience is not None and member.epoch - member.best_epoch >= config.patience:
                 member.stopped = "patience"
-        self.steps.keep(better, [member.stopped is None for member in self.state.members])
+        self.steps.keep(better, [member.stopped is None for member in members])
+
+    def _dismiss_if_worth_it(self) -> None:
+        """Go on without the members that have stopped, if there are enough of them.
+
+        Graphs that were captured belong to the whole stack.
+        """
+        stacked, running = self.state.stacked, self.state.running
+        if running and len(running) <= _WORTH_DISMISSING * len(stacked) and not self.steps.captured:
+            self._dismiss([member for member in stacked if member not in running])
+            self.steps.dismiss_others([stacked.index(member) for member in running])
+            self.state.stacked = running
+
+    @torch.no_grad()
+    def _dismiss(self, members: list[int]) -> None:
+        """Give the models of these members their best weights."""
+        for member in members:
+            best = self.steps.best_of(self.state.stacked.index(member))
+            self.steps.stack.copy_to(self.models[member], *best)
+
+    def _dismissed(self) -> dict[str, Tensor]:
+        """The tensors of the models that are no longer in the stack, by names for a checkpoint."""
+        gone = [member for member in range(len(self.models)) if member not in self.state.stacked]
+        return {f"ended/{i}/{name}": tensor for i in gone for name, tensor in state_of(self.models[i]).items()}
 
     def _count(self, sharers: int) -> None:
         """The time since the last count, which so many have shared."""
@@ -222,7 +251,8 @@ class _Run:
             member.seconds += self.spent / len(self.models)
         self.spent, self.saved = 0.0, self.clock
         if self.keeper is not None:
-            self.keeper.save(self.state, self.steps.state() | {"random": self.track.random_state()})
+            tensors = self.steps.state() | self._dismissed() | {"random": self.track.random_state()}
+            self.keeper.save(self.state, tensors)
 
 
 def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[Part]) -> list[float]:

@@ -64,7 +64,7 @@ class PopulationSteps:
             "score": torch.arange(val.rows, device=device).expand(m, -1).contiguous(),
         }
         self._replays: dict[tuple[str, int], Replay] = {}
-        self._track, self._captured = track, graphs and device.type == "cuda"
+        self._track, self.captured = track, graphs and device.type == "cuda"
 
     def queue_epoch(self, epoch: int) -> Iterator[None]:
         """All steps of one epoch and the scoring of the validation data, with a pause after each.
@@ -115,9 +115,24 @@ class PopulationSteps:
             kept.copy_(torch.where(chosen.view(-1, *[1] * (now.ndim - 1)), now, kept))
         self.active &= torch.tensor(running, device=device)
 
-    def restore_best(self, member: int, model: nn.Module) -> None:
-        """Give a model the best weights of a member."""
-        self.stack.copy_to(model, self.best[member], {name: x[member] for name, x in self.best_buffers.items()})
+    def best_of(self, member: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The best weights (n,) and buffers of a member, as `Stack.copy_to` takes them."""
+        return self.best[member], {name: x[member] for name, x in self.best_buffers.items()}
+
+    @torch.no_grad()
+    def dismiss_others(self, members: Sequence[int]) -> None:
+        """Go on with these members alone: the others cost nothing any more."""
+        rows = torch.tensor(members, device=self.active.device)
+        self.train.keep(members)
+        self.val.keep(members)
+        self.seeds = [self.seeds[member] for member in members]
+        self.stack.keep(rows)
+        self.optimiser.keep(self.stack.weights, rows)
+        self.active, self.first_loss, self.best = self.active[rows], self.first_loss[rows], self.best[rows]
+        self.best_buffers = {name: tensor[rows] for name, tensor in self.best_buffers.items()}
+        self._sums = {name: tensor[rows] for name, tensor in self._sums.items()}
+        self._order = {name: tensor[rows] for name, tensor in self._order.items()}
+        self._replays.clear()
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that a run needs to continue, by name."""
@@ -143,7 +158,7 @@ class PopulationSteps:
                 self._cursor.add_(size)
 
             changed = [*self.state().values(), self.stack.memory, *self._sums.values(), self._cursor]
-            self._replays[kind, size] = Replay(work, changed, self._track, captured=self._captured)
+            self._replays[kind, size] = Replay(work, changed, self._track, captured=self.captured)
         self._replays[kind, size]()
 
     def _step(self, index: Tensor) -> None:

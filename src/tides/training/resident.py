@@ -37,6 +37,14 @@ class Resident:
             raise DataError(f"members: found {self.counts} series, wanted equally many where every series is scored")
         self._offsets = self.rows * torch.arange(self.members, device=device).unsqueeze(1)  # (m, 1)
 
+    def keep(self, members: Sequence[int]) -> None:
+        """Forget the data of all other members."""
+        self.counts = [self.counts[member] for member in members]
+        self.members = len(members)
+        chosen = torch.tensor(members, device=self._offsets.device)
+        self._tensors = {name: tensor.index_select(0, chosen) for name, tensor in self._tensors.items()}
+        self._offsets = self._offsets[: self.members]
+
     def gather(self, index: Tensor) -> dict[str, Tensor]:
         """The series `index` (m, b) of every member, as the fields of a batch with the model axis first."""
         flat = (index + self._offsets).flatten()

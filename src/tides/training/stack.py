@@ -16,7 +16,7 @@ class Stack:
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        states = [_state(model) for model in models]
+        states = [state_of(model) for model in models]
         shapes = [{name: tuple(x.shape) for name, x in state.items()} for state in states]
         for member, found in enumerate(shapes):
             if found != shapes[0]:
@@ -28,22 +28,33 @@ class Stack:
         learnt = {name: parameter for name, parameter in models[0].named_parameters() if parameter.requires_grad}
         if not learnt:
             raise ConfigError(f"model: {type(models[0]).__name__} has no trainable parameter")
-        m, device = len(models), next(iter(learnt.values())).device
-        self.members = m
+        self._shapes = {name: parameter.shape for name, parameter in learnt.items()}
         self.sizes = {name: parameter.numel() for name, parameter in learnt.items()}
         self.weights = torch.cat([torch.stack([state[name].flatten() for state in states]) for name in learnt], dim=1)
         self.buffers = {
             name: torch.stack([state[name] for state in states]) for name in states[0] if name not in learnt
         }
-        width = self.weights.shape[1]
+        self._lay_out()
+
+    @torch.no_grad()
+    def keep(self, rows: Tensor) -> None:
+        """The members in these rows are the whole stack from now on."""
+        self.weights = self.weights[rows]
+        self.buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Leaves for the present weights."""
+        m, width = self.weights.shape
+        self.members, device = m, self.weights.device
         columns = torch.arange(m * width, device=device).view(m, width)
         pieces = columns.split(list(self.sizes.values()), dim=1)
         self._order = torch.cat([piece.flatten() for piece in pieces])
         self.memory = torch.empty(m * width, dtype=self.weights.dtype, device=device)
         views = self.memory.split([m * size for size in self.sizes.values()])
         self.parameters = {
-            name: view.view(m, *parameter.shape).detach().requires_grad_()
-            for (name, parameter), view in zip(learnt.items(), views, strict=True)
+            name: view.view(m, *shape).detach().requires_grad_()
+            for (name, shape), view in zip(self._shapes.items(), views, strict=True)
         }
         self.publish()
 
@@ -68,9 +79,10 @@ class Stack:
         """Give a model these learnt numbers (n,) and buffers."""
         parts = weights.split(list(self.sizes.values()))
         state = dict(zip(self.sizes, parts, strict=True)) | dict(buffers)
-        for name, tensor in _state(model).items():
+        for name, tensor in state_of(model).items():
             tensor.copy_(state[name].view(tensor.shape))
 
 
-def _state(model: nn.Module) -> dict[str, Tensor]:
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, those that are not saved among them."""
     return {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}

@@ -47,6 +47,10 @@ class StackedAdam:
         self.weights.addcdiv_(self.first * (-corrected * moving * self.lr), denominator)
         self.step.add_(1)
 
+    def keep(self, weights: Tensor, rows: Tensor) -> None:
+        """Go on with `weights`, which are these rows of the present ones."""
+        self.weights, self.first, self.second = weights, self.first[rows], self.second[rows]
+
     def state(self) -> dict[str, Tensor]:
         """Everything that changes from step to step, besides the weights."""
         return {"first": self.first, "second": self.second, "step": self.step}

@@ -188,7 +188,7 @@ class Forecasting(_Numbers):
         observed = batch.observed
         if self.input_drop and model.training:
             observed = observed & (torch.rand(observed.shape, device=observed.device) >= self.input_drop)
-        return call(
+        output = call(
             batch.values,
             batch.times,
             observed,
@@ -196,6 +196,7 @@ class Forecasting(_Numbers):
             valid=batch.valid,
             query_valid=batch.query_valid,
         )
+        return _checked(output, model)
 
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         if batch.targets is None or batch.target_observed is None:
@@ -236,7 +237,13 @@ def _call_on_series(model: nn.Module, batch: IrregularBatch) -> Tensor:
     gaps = batch.gaps if form is None else form(batch.times, batch.valid)
     static = {} if batch.static is None else {"static": batch.static}
     call = cast(Callable[..., Tensor], model)
-    return call(batch.values, gaps, observed=batch.observed, valid=batch.valid, **static)
+    return _checked(call(batch.values, gaps, observed=batch.observed, valid=batch.valid, **static), model)
+
+
+def _checked(output: Any, model: nn.Module) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise ShapeError(f"output: {type(model).__name__} gave a {type(output).__name__}, wanted one tensor")
+    return output
 
 
 @cache
@@ -256,6 +263,8 @@ def _labels(output: Tensor, batch: IrregularBatch) -> Tensor:
     if labels is None or labels.is_floating_point() or labels.ndim != 1:
         found = "none" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise DataError(f"labels: found {found}, wanted one class index per series")
+    if output.ndim != 2 or len(output) != len(labels):
+        raise ShapeError(f"output: found {tuple(output.shape)}, wanted logits (b, k) with b = {len(labels)}")
     k = output.shape[-1]
     if values_can_be_checked(labels) and not bool(((labels >= 0) & (labels < k)).all()):
         raise DataError(f"labels: found classes {int(labels.min())} to {int(labels.max())}, the model has {k}")

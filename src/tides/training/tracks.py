@@ -3,6 +3,7 @@
 A track owns its random numbers, so that a model's result does not depend on the models beside it.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -14,6 +15,8 @@ from torch import Tensor
 _WARM_UPS = 2
 # Bytes; giving memory back takes time, which small models need not spend.
 _IDLE = 2**31
+# Seconds; short beside a step, long beside the question whether it is over.
+_REST = 1e-4
 
 
 class Track(Protocol):
@@ -97,7 +100,11 @@ class GPUTrack:
         self.restart()
 
     def busy(self) -> bool:
-        return not self._stream.query()
+        if self._stream.query():
+            return False
+        # Whoever waits asks again and again, and other processes have use for the processor.
+        time.sleep(_REST)
+        return True
 
     def restart(self) -> None:
         self._own.manual_seed(self._seed)

@@ -179,6 +179,14 @@ def test_a_question_before_the_first_observation(tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_times_at_both_ends_of_the_clock(tmp_path: Path) -> None:
+    ends = run(build(make("backbone"), tmp_path), [f"{-(2**62)},1,1", f"{2**62 + 5},1,1"])
+    assert bool(torch.isfinite(ends).all())
+    far = run(tmp_path / "example", [f"{-(2**61)},1,1", f"{2**62 - 1},1,1"])
+    assert_near(ends, far, 1e-9)
+
+
+@needs_compiler
 @pytest.mark.parametrize("policy", ["start", 2.5])
 def test_the_first_gap(policy: Any, tmp_path: Path) -> None:
     model = make("backbone", hold="preceding", first_gap=policy)
@@ -196,6 +204,9 @@ def test_the_first_gap(policy: Any, tmp_path: Path) -> None:
         (["5,1,2,3"], "line 1: found more values"),
         (["5,x,2"], "line 1: wanted a number"),
         (["x,1,2"], "line 1: wanted a time"),
+        (["5.5,1"], "line 1: wanted a time"),
+        (["5,1,1e200"], "line 1: a value is not finite or too large"),
+        (["5,1," + " " * 500 + "2"], "line 1: longer than any observation"),
         (["? 5"], "line 1: this model answers observations only"),
     ],
 )

@@ -1,6 +1,7 @@
-"""The `cpu` backend: compiled loops (numba, extra `speed`) between torch's matrix products.
+"""The `cpu` backend: compiled passes (numba, extra `speed`), whose matrix products stay in registers.
 
-The first call compiles for some seconds; the result is cached on disk, beside the sources or in the user's cache.
+The first call of a block compiles for about half a minute; the result is cached on disk, beside the sources or in the
+user's cache.
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ except ImportError as error:
     raise ImportError("numba; install it with `pip install tides-ssm[speed]`") from error
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
-from tides.kernels.cpu.block import block_obstacle, fused_block
+from tides.kernels.cpu.block import block_obstacle, fused_block, fused_stack
 from tides.kernels.cpu.compiled_code import drop_stale
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, read_out
@@ -37,4 +38,4 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
     return None
 
 
-__all__ = ["OPS", "block_obstacle", "fused_block", "obstacle", "scan"]
+__all__ = ["OPS", "block_obstacle", "fused_block", "fused_stack", "obstacle", "scan"]

@@ -1,23 +1,28 @@
 """A whole block as one operator: x goes in, x + GLU(GELU(SSM(norm x))) comes out.
 
-Steps are taken in blocks that stay in a core's cache, before and behind the scan. Kept are x, decay rates, drive,
-states and the out-mix before its norm; everything else is made again, a block at a time, in the backward pass.
+Tiles of steps stay in a core's cache, before and behind the scan. Kept are x, decay rates, drive, states and the
+out-mix before its norm; everything else is made again, a tile at a time, in the backward pass. A call that runs at once
+is an autograd function that finds the norm's statistics itself, for any number of blocks; calls that are traced or
+stacked go through an operator that torch knows, where everything has a leading axis of models.
 """
 
-import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.autograd.function import _SingleLevelFunction, once_differentiable
 
-from tides.functional.layout import last_rows, reversed_gaps
-from tides.functional.mixes import LowRankMix, mix_factors
+from tides.functional.layout import reversed_gaps
+from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
-from tides.kernels.cpu.block_pass import BlockInputs, BlockPass, BlockTape
-from tides.kernels.statistics import RunningNorm, row_statistics
+from tides.kernels.cpu.block_config import BlockConfig
+from tides.kernels.cpu.block_layout import layout_of, ordered, places_of
+from tides.kernels.cpu.block_pass import BlockPass, BlockTape, panel_size
+from tides.kernels.cpu.statistics_rows import add_moments_gradient, moments
+from tides.kernels.statistics import RunningNorm
 
 
 def block_obstacle(weights: SSMWeights, spec: SSMSpec, tail: TailWeights) -> str | None:
@@ -40,85 +45,145 @@ def fused_block(
     valid: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, SSMState]:
-    """The block for input x (b, l, h), from nothing: no state goes in. `norm` is its (scale, shift), or finds them."""
-    drive, readout, decay = weights.drive, weights.readout, weights.decay
-    assert isinstance(drive, LowRankMix)
-    assert isinstance(readout, LowRankMix)
-    assert isinstance(weights.step, Tensor)
-    assert decay.weight is not None
-    affine = find_affine(x, valid, norm) if isinstance(norm, RunningNorm) else norm
+    """The block for input x (b, l, h), from nothing: no state goes in.
+
+    `norm` is scale and shift (2, h), or the running statistics they come from, for calls that run at once.
+    """
+    if isinstance(norm, RunningNorm):
+        out, states = fused_stack(x, [norm], gaps, [(weights, tail)], spec, valid=valid, dropout=dropout)
+        return out, states[0]
+    config = BlockConfig.of(layout_of(weights, tail), spec, dropout)
+    gaps, behind = _both_gaps(x, gaps, spec, valid)
+    packed = torch.cat([part.reshape(-1) for part in ordered(weights, tail)])
+    kept = _masks(x, dropout)
+    tensors = (x, norm, gaps, behind, valid, kept, packed)
+    leading = (None if each is None else each[None] for each in tensors)
+    out, *found = block_op(*leading, *config.to_plain(), torch.is_grad_enabled())
+    return out[0], SSMState(*(each[0] for each in found[:3]))
+
+
+def fused_stack(
+    x: Tensor,
+    norms: list[RunningNorm],
+    gaps: Tensor,
+    layers: list[tuple[SSMWeights, TailWeights]],
+    spec: SSMSpec,
+    *,
+    valid: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, list[SSMState]]:
+    """Blocks of one configuration, one behind the other, as one autograd function."""
+    config = BlockConfig.of(layout_of(*layers[0]), spec, dropout)
+    parameters = [part for weights, tail in layers for part in ordered(weights, tail)]
+    gaps, behind = _both_gaps(x, gaps, spec, valid)
+    arguments = (config, torch.is_grad_enabled(), norms, valid, x, gaps, behind, *parameters)
+    out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
+    return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
+
+
+def _both_gaps(x: Tensor, gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The gaps of both directions, where there are two."""
+    gaps = gaps.to(x.dtype)
     if valid is not None:
         gaps = gaps.masked_fill(~valid, 0)
-    behind = None
-    if spec.bidirectional:
-        behind = gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
-    kept = None
-    if dropout > 0:
-        # One byte per number and mask; in which order a block reads them does not matter.
-        kept = torch.rand(1, 2, x.numel(), device=x.device) >= dropout
-    inputs = BlockInputs(
-        x,
-        affine,
-        gaps,
-        behind,
-        valid,
-        None,
-        torch.cat([_code_map(drive), torch.cat([decay.weight, decay.bias.unsqueeze(1)], 1)]),
-        mix_factors(drive),
-        drive.norm,
-        decay.norm,
-        weights.frequency.bias,
-        torch.exp(weights.step),
-        _code_map(readout),
-        mix_factors(readout),
-        readout.norm,
-        weights.skip,
-        torch.cat([torch.cat([tail.value, tail.gate]), torch.cat([tail.value_bias, tail.gate_bias]).unsqueeze(1)], 1),
-        torch.cat([tail.out, tail.out_bias.unsqueeze(1)], 1),
-    )
-    leading = BlockInputs(*(None if each is None else each[None] for each in inputs))._replace(kept=kept)  # type: ignore[arg-type]
-    methods = f"{spec.reparam} {spec.discretisation} {spec.hold} {spec.reverse}"
-    limit = math.inf if spec.clip is None else -spec.clip
-    numbers = [spec.eps, limit, 2.0 if spec.conjugate else 1.0, dropout]
-    out, s, decay_rate, held, *_ = block_op(*leading, methods, numbers, torch.is_grad_enabled())
-    last = torch.view_as_complex(s[0])
-    pending = torch.view_as_complex(held[0]) if spec.hold == "following" else torch.zeros_like(last)
-    frequency = weights.frequency.bias.expand_as(decay_rate[0])
-    if valid is not None:
-        # A series without a valid step has seen nothing.
-        frequency = frequency.masked_fill(~valid.any(-1, keepdim=True), 0)
-    lam = torch.complex(decay_rate[0], frequency)
-    return out[0], SSMState(last, lam, pending)
+    if not spec.bidirectional:
+        return gaps, None
+    return gaps, gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
 
 
-def find_affine(x: Tensor, valid: Tensor | None, norm: RunningNorm) -> Tensor:
-    """(scale, shift) of the batch norm; in training from the valid steps of x, which the running statistics follow."""
-    mean, var = norm.mean, norm.var
-    if norm.training:
-        count: Any = x.shape[:-1].numel()
-        if valid is None:
-            mean, var = row_statistics(x)
-        else:
-            weight, count = valid.unsqueeze(-1).to(x.dtype), valid.sum()
-            mean = (x * weight).sum((0, 1)) / count
-            var = ((x - mean).square() * weight).sum((0, 1)) / count
-        with torch.no_grad():
-            norm.mean.lerp_(mean, norm.momentum)
-            norm.var.lerp_(var * count / (count - 1), norm.momentum)
-    scale = torch.rsqrt(var + norm.eps)
-    return torch.stack([scale, -mean * scale])
+def _masks(x: Tensor, dropout: float) -> Tensor | None:
+    """One byte per number and mask."""
+    return torch.rand(2, x.numel(), device=x.device) >= dropout if dropout > 0 else None
 
 
-def _code_map(mix: LowRankMix) -> Tensor:
-    """(i, h + 1): z̃ from [u; 1]."""
-    down = torch.eye(mix.base.shape[1], dtype=mix.base.dtype) if mix.down is None else mix.down
-    bias = down.new_zeros(down.shape[0]) if mix.down_bias is None else mix.down_bias
-    one = F.pad(down.new_ones(1, 1), (down.shape[1], 0))
-    return torch.cat([torch.cat([down, bias.unsqueeze(1)], 1), one])
+def _plain(x: Tensor | None) -> Any:
+    return None if x is None else x.detach().contiguous()
 
 
-def _of_model(m: int, tensors: Any) -> BlockInputs:
-    return BlockInputs(*(None if each is None else each[m : m + 1] for each in tensors))  # type: ignore[arg-type]
+def _fill_affine(panels: Any, scale: Any, shift: Any, width: int) -> None:
+    panels.scale[:width], panels.shift[:width] = scale, shift
+
+
+class BlockFunction(_SingleLevelFunction):
+    """One model on plain tensors, with its norms; of torch's functions that which no transform looks through."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        config: BlockConfig,
+        keep: bool,
+        norms: list[RunningNorm],
+        valid: Tensor | None,
+        x: Tensor,
+        gaps: Tensor,
+        behind: Tensor | None,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:
+        run = BlockPass(config, x, _plain(gaps), _plain(behind), _plain(valid))
+        size = places_of(config.layout).size
+        flat = torch.cat([part.detach().reshape(-1) for part in parameters])
+        hidden = _plain(x)
+        last: list[Tensor] = []
+        kept_for_later: list[Tensor | None] = []
+        counts = []
+        for k, norm in enumerate(norms):
+            buffer, panels = run.pack(flat[k * size : (k + 1) * size])
+            counts.append(_normalise(run, hidden, norm, panels))
+            kept = _masks(hidden, config.settings.dropout)
+            out = torch.empty_like(hidden)
+            tape = run.forward(panels, buffer, hidden, kept, out)
+            last += run.last(tape, panels)
+            if keep:
+                kept_for_later += [*tape, hidden, kept]
+            hidden = out
+        ctx.save_for_backward(x, flat, *kept_for_later)
+        ctx.run, ctx.counts, ctx.shapes = run, counts, [part.shape for part in parameters]
+        ctx.set_materialize_grads(False)
+        return hidden, *last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
+        run: BlockPass = ctx.run
+        x, flat, *saved = ctx.saved_tensors
+        size, each = places_of(run.layout).size, len(saved) // len(ctx.counts)
+        g = torch.zeros_like(x) if gradient is None else gradient.contiguous()
+        d_flat, d_gaps, d_behind = torch.empty_like(flat), None, None
+        for k in reversed(range(len(ctx.counts))):
+            *tape, hidden, kept = saved[k * each : (k + 1) * each]
+            part, own = slice(k * size, (k + 1) * size), BlockTape(*tape)
+            found = run.backward(flat[part], own, hidden, kept, g, d_last[3 * k : 3 * k + 3])  # type: ignore[arg-type]
+            d_flat[part] = found.weights
+            d_gaps = found.gaps if d_gaps is None else d_gaps + found.gaps
+            if found.behind is not None:
+                d_behind = found.behind if d_behind is None else d_behind + found.behind
+            if ctx.counts[k] > 0:
+                panels = run.panels(own.panels)
+                add_moments_gradient(
+                    hidden.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, panels.scale, panels.shift,
+                    found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
+                )  # fmt: skip
+            g = found.x
+        run.release()
+        pieces = zip(d_flat.split([shape.numel() for shape in ctx.shapes]), ctx.shapes, strict=True)
+        return None, None, None, None, g, d_gaps, d_behind, *(piece.view(shape) for piece, shape in pieces)
+
+
+def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int:
+    """Fill in scale and shift; in training from the valid steps of x, whose number is returned, else 0."""
+    width = run.width
+    if not norm.training:
+        scale = torch.rsqrt(norm.var + norm.eps)
+        _fill_affine(panels, scale.numpy(), (-norm.mean * scale).numpy(), width)
+        return 0
+    mean, var = np.empty_like(panels.scale), np.empty_like(panels.scale)
+    count = int(moments(x.view(-1).numpy(), width, run.valid, run.sizes.lanes, mean, var))
+    mean, var = mean[:width], var[:width]
+    scale = 1 / np.sqrt(var + var.dtype.type(norm.eps))
+    _fill_affine(panels, scale, -mean * scale, width)
+    norm.mean.lerp_(torch.from_numpy(mean).to(norm.mean.dtype), norm.momentum)
+    norm.var.lerp_(torch.from_numpy(var * (count / (count - 1))).to(norm.var.dtype), norm.momentum)
+    return count
 
 
 @torch.library.custom_op("tides::block_cpu", mutates_args=(), device_types="cpu")
@@ -129,145 +194,93 @@ def block_op(
     behind: Tensor | None,
     valid: Tensor | None,
     kept: Tensor | None,
-    enter: Tensor,
-    drive_factors: Tensor,
-    drive_norm: Tensor | None,
-    rate_norm: Tensor | None,
-    frequency: Tensor,
-    scale: Tensor,
-    leave: Tensor,
-    readout_factors: Tensor,
-    readout_norm: Tensor | None,
-    skip: Tensor,
-    inner: Tensor,
-    outer: Tensor,
-    methods: str,
+    weights: Tensor,
+    flags: list[int],
     numbers: list[float],
     keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """x (m, b, l, h) → output; s, decay, drive of the last step; decay, drive, states, mixed for the backward pass."""
-    tensors = (
-        x, affine, gaps, behind, valid, kept, enter, drive_factors, drive_norm, rate_norm, frequency, scale,
-        leave, readout_factors, readout_norm, skip, inner, outer,
-    )  # fmt: skip
-    models, b, l, h = x.shape
-    p, rows = frequency.shape[-1], b * l
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """x (m, b, l, h) → output; s, λ, pending drive (m, b, p) of the last step; and a tape for the backward pass."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    decay, drive = x.new_empty(models, rows, p), x.new_empty(models, rows, 2 * p)
-    found, lasts = [], []
-    for m in range(models):
-        run = BlockPass(_of_model(m, tensors), methods, numbers)
-        states, mixed = run.forward(out[m].view(rows, h), decay[m], drive[m])
-        mask = None if valid is None else valid[m]
-        lasts.append([last_rows(y.view(b, l, -1), None, mask) for y in (states[0], decay[m], drive[m])])
-        found.append((states, mixed))
-    s, rates, held = (torch.stack(each) for each in zip(*lasts, strict=True))
-    pairs = (models, b, p, 2)
-    if not keep:
-        tape = [x.new_empty(models, 0) for _ in range(4)]
-    elif models == 1:
-        tape = [decay, drive, found[0][0].unsqueeze(0), found[0][1].unsqueeze(0)]
-    else:
-        tape = [decay, drive, *(torch.stack(each) for each in zip(*found, strict=True))]
-    return out, s.view(pairs), rates, held.view(pairs), *tape  # type: ignore[return-value]
+    found = []
+    for m in range(x.shape[0]):
+        run = _model(m, x, gaps, behind, valid, flags, numbers)
+        buffer, panels = run.pack(_plain(weights[m]))
+        scale, shift = _plain(affine[m]).numpy()
+        _fill_affine(panels, scale, shift, run.width)
+        tape = run.forward(panels, buffer, _plain(x[m]), None if kept is None else kept[m], out[m])
+        found.append((*run.last(tape, panels), *(tape if keep else (x.new_empty(0) for _ in tape))))
+    return out, *(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _model(
+    m: int, x: Tensor, gaps: Tensor, behind: Tensor | None, valid: Tensor | None, flags: list[int], numbers: list[float]
+) -> BlockPass:
+    later, mask = (None if each is None else _plain(each[m]) for each in (behind, valid))
+    return BlockPass(BlockConfig.from_plain(flags, numbers), x[m], _plain(gaps[m]), later, mask)
 
 
 @torch.library.custom_op("tides::block_cpu_backward", mutates_args=(), device_types="cpu")
 def block_backward(
     gradient: Tensor,
-    d_s: Tensor | None,
-    d_rates: Tensor | None,
-    d_held: Tensor | None,
-    decay: Tensor,
-    drive: Tensor,
-    states: Tensor,
-    mixed: Tensor,
+    d_last: list[Tensor | None],
+    tape: list[Tensor],
     x: Tensor,
     affine: Tensor,
     gaps: Tensor,
     behind: Tensor | None,
     valid: Tensor | None,
     kept: Tensor | None,
-    enter: Tensor,
-    drive_factors: Tensor,
-    drive_norm: Tensor | None,
-    rate_norm: Tensor | None,
-    frequency: Tensor,
-    scale: Tensor,
-    leave: Tensor,
-    readout_factors: Tensor,
-    readout_norm: Tensor | None,
-    skip: Tensor,
-    inner: Tensor,
-    outer: Tensor,
-    methods: str,
+    weights: Tensor,
+    flags: list[int],
     numbers: list[float],
-) -> list[Tensor]:
-    """Gradients of the differentiable inputs, those of absent ones empty."""
-    tensors = (
-        x, affine, gaps, behind, valid, kept, enter, drive_factors, drive_norm, rate_norm, frequency, scale,
-        leave, readout_factors, readout_norm, skip, inner, outer,
-    )  # fmt: skip
-    models, b, l, h = x.shape
-    gradient = gradient.detach().contiguous().view(models, b * l, h)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, affine, gaps, behind (empty without it) and weights."""
     found = []
-    for m in range(models):
-        mask = None if valid is None else valid[m]
-
-        def add_last(*buffers: Tensor | None, m: int = m, mask: Tensor | None = mask) -> None:
-            for buffer, addition in zip(buffers, (d_s, d_rates, d_held), strict=True):
-                if buffer is not None and addition is not None:
-                    _add_last(buffer.view(b, l, -1), addition[m].reshape(b, -1), mask)
-
-        run = BlockPass(_of_model(m, tensors), methods, numbers)
-        tape = BlockTape(decay[m], drive[m], states[m], mixed[m])
-        found.append(run.backward(gradient[m], tape, add_last))
-    return found[0] if models == 1 else [torch.cat(each) for each in zip(*found, strict=True)]
-
-
-def _add_last(buffer: Tensor, addition: Tensor, valid: Tensor | None) -> None:
-    """Add (b, k) to the last valid step of every row of (b, l, k)."""
-    if valid is None:
-        buffer[:, -1] += addition
-        return
-    count = valid.sum(-1)
-    rows = torch.arange(len(buffer))[count > 0]
-    buffer[rows, count[rows] - 1] += addition[rows]
+    for m in range(x.shape[0]):
+        run = _model(m, x, gaps, behind, valid, flags, numbers)
+        masks = None if kept is None else kept[m]
+        own = BlockTape(*(each[m] for each in tape))
+        lasts = tuple(None if each is None else each[m] for each in d_last)
+        result = run.backward(_plain(weights[m]), own, _plain(x[m]), masks, _plain(gradient[m]), lasts)  # type: ignore[arg-type]
+        scale, shift = _plain(affine[m])
+        sums = [torch.from_numpy(each[: run.width].copy()) for each in (result.sums.scale, result.sums.shift)]
+        d_affine = torch.stack([(sums[0] - shift * sums[1]) / scale, sums[1]])
+        d_behind = gaps.new_empty(0) if result.behind is None else result.behind
+        found.append((result.x, d_affine, result.gaps, d_behind, result.weights))
+    return tuple(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
 
 @block_op.register_fake
-def _(x, affine, gaps, behind, valid, kept, enter, drive_factors, *others):  # type: ignore[no-untyped-def]
-    keep, (models, b, l, h), p = others[-1], x.shape, drive_factors.shape[1]
-    pairs = x.new_empty(models, b, p, 2)
-    shapes = [(models, b * l, p), (models, b * l, 2 * p), (models, 1 if behind is None else 2, b * l, 2 * p)]
-    shapes.append((models, b * l, h))
-    tape = [x.new_empty(shape if keep else (models, 0)) for shape in shapes]
-    return torch.empty_like(x), pairs, x.new_empty(models, b, p), torch.empty_like(pairs), *tape
+def _(x, affine, gaps, behind, valid, kept, weights, flags, numbers, keep):  # type: ignore[no-untyped-def]
+    config = BlockConfig.from_plain(flags, numbers)
+    layout, (models, b, l, h) = config.layout, x.shape
+    complex_ = torch.complex64 if x.dtype == torch.float32 else torch.complex128
+    last = [x.new_empty(models, b, layout.modes, dtype=complex_) for _ in range(3)]
+    rows, p = b * l, layout.modes
+    shapes = [(rows, p), (rows, 2 * p), (layout.directions, rows, 2 * p), (rows, h), (panel_size(layout, x.dtype),)]
+    return torch.empty_like(x), *last, *(x.new_empty(models, *(shape if keep else (0,))) for shape in shapes)
 
 
 @block_backward.register_fake
-def _(gradient, d_s, d_rates, d_held, decay, drive, states, mixed, *inputs):  # type: ignore[no-untyped-def]
-    tensors = BlockInputs(*inputs[:18])
-    leaves = [each for name, each in tensors._asdict().items() if name not in ("valid", "kept")]
-    return [gradient.new_empty(gradient.shape[0], 0) if each is None else torch.empty_like(each) for each in leaves]
+def _(gradient, d_last, tape, x, affine, gaps, behind, valid, kept, weights, flags, numbers):  # type: ignore[no-untyped-def]
+    d_behind = gaps.new_empty(gaps.shape[0], 0) if behind is None else torch.empty_like(behind)
+    return torch.empty_like(x), torch.empty_like(affine), torch.empty_like(gaps), d_behind, torch.empty_like(weights)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.methods, ctx.numbers, _ = inputs
+    *tensors, ctx.flags, ctx.numbers, _ = inputs
     ctx.save_for_backward(*output[4:], *tensors)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors
-    tape, inputs = saved[:4], BlockInputs(*saved[4:])
-    gradient = torch.zeros_like(inputs.x) if gradient is None else gradient
-    found = iter(block_backward(gradient, *d_last[:3], *tape, *inputs, ctx.methods, ctx.numbers))
-    results = []
-    for name, each in inputs._asdict().items():
-        value = None if name in ("valid", "kept") else next(found)
-        results.append(None if each is None else value)
-    return *results, None, None, None
+    tape, (x, affine, gaps, behind, *rest) = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+    gradient = torch.zeros_like(x) if gradient is None else gradient
+    dx, d_affine, d_gaps, d_behind, d_weights = block_backward(
+        gradient, list(d_last[:3]), list(tape), x, affine, gaps, behind, *rest, ctx.flags, ctx.numbers
+    )
+    d_behind = None if behind is None else d_behind
+    return dx, d_affine, d_gaps, d_behind, None, None, d_weights, None, None, None
 
 
 block_op.register_autograd(_differentiate, setup_context=_setup)

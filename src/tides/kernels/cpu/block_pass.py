@@ -1,258 +1,268 @@
-"""One model's block, forwards and backwards: blocks of steps, the scan over whole sequences, blocks of steps again."""
+"""One model's block, forwards and backwards: tiles of steps, the scan over whole sequences, tiles of steps again."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tides.kernels.cpu.block_enter import Enter, EnterWeights
-from tides.kernels.cpu.block_leave import Leave, LeaveWeights
-from tides.kernels.cpu.evolve import evolve_backward, evolve_forward
-from tides.kernels.cpu.mix_tile import Columns, block_steps, run_blocks
-from tides.kernels.cpu.planes import Shelf
-from tides.kernels.cpu.rates import REPARAMS
-from tides.kernels.mixing import d_drive_kernel, d_readout_kernel, drive_kernel, readout_kernel, unweighted
+from tides.functional.layout import last_rows
+from tides.kernels.cpu.block_config import BlockConfig
+from tides.kernels.cpu.block_layout import Layout, carve, parts_of, places_of, sizes_of
+from tides.kernels.cpu.block_sums import Sums, sum_lengths, weight_gradients
+from tides.kernels.cpu.block_weights import Panels, pack, panel_lengths
+from tides.kernels.cpu.enter_rows import TILE, enter_backward, enter_forward
+from tides.kernels.cpu.intervals import taylor_coefficients
+from tides.kernels.cpu.leave_rows import leave_backward, leave_forward
+from tides.kernels.cpu.recurrence import run_backward, run_forward
+from tides.kernels.cpu.threads import run_jobs, spans
 
-_shelf = Shelf()
+_NUMBERS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-class BlockInputs(NamedTuple):
-    """Tensors of one model with its axis of length one in front; names as in `block.block_op`."""
-
-    x: Tensor
-    affine: Tensor
-    gaps: Tensor
-    behind: Tensor | None
-    valid: Tensor | None
-    kept: Tensor | None
-    enter: Tensor
-    drive_factors: Tensor
-    drive_norm: Tensor | None
-    rate_norm: Tensor | None
-    frequency: Tensor
-    scale: Tensor
-    leave: Tensor
-    readout_factors: Tensor
-    readout_norm: Tensor | None
-    skip: Tensor
-    inner: Tensor
-    outer: Tensor
+def panel_size(layout: Layout, dtype: torch.dtype) -> int:
+    """Numbers of a block's weights in panels."""
+    return sum(panel_lengths(layout, sizes_of(layout, _NUMBERS[dtype])))
 
 
 class BlockTape(NamedTuple):
-    """What the backward pass needs: rows, and the out-mix before its norm as (h, n) for every block."""
+    """What the backward pass needs, as rows of steps; `mixed` is the out-mix before its norm, `panels` the weights."""
 
     decay: Tensor
     drive: Tensor
     states: Tensor
     mixed: Tensor
+    panels: Tensor
+
+
+class BlockGradients(NamedTuple):
+    """Of the input, of scale and shift (as Σ du u and Σ du), of both gaps and of the vector of weights."""
+
+    x: Tensor
+    sums: Sums
+    gaps: Tensor
+    behind: Tensor | None
+    weights: Tensor
 
 
 class BlockPass:
-    """Matrices, flags and sizes of one call."""
+    """What the blocks of a stack share: sizes, flags, the clock and which steps are valid."""
 
-    def __init__(self, inputs: BlockInputs, methods: str, numbers: list[float]) -> None:
-        inputs = BlockInputs(*(None if x is None else x.detach().contiguous() for x in inputs))  # type: ignore[arg-type]
-        self.inputs = inputs
-        _, self.batch, self.length, self.width = inputs.x.shape
-        self.rows, self.modes = self.batch * self.length, inputs.frequency.shape[-1]
-        self.directions = 1 if inputs.behind is None else 2
-        reparam, self.discretisation, self.hold, self.reverse = methods.split()
-        eps, limit, self.factor, dropout = numbers
-        mixes = ((inputs.drive_factors, inputs.drive_norm), (inputs.readout_factors, inputs.readout_norm))
-        kernels = drive_kernel(*mixes[0]), readout_kernel(*mixes[1])
-        self.columns = [None if norm is None else Columns(factors) for factors, norm in mixes]
-        forms = [None if each is None else each.forms[0] for each in self.columns]
-        scale, shift = inputs.affine[0].numpy()
-        size = inputs.drive_factors.shape[-1]
-        rate_norm = torch.ones_like(inputs.frequency) if inputs.rate_norm is None else inputs.rate_norm
-        self.enter_weights = EnterWeights(
-            scale, shift, inputs.enter[0], kernels[0][0], size, forms[0], rate_norm[0].numpy(),
-            inputs.rate_norm is not None, REPARAMS[reparam], limit, eps,
-        )  # fmt: skip
-        self.leave_weights = LeaveWeights(
-            scale, shift, inputs.leave[0], kernels[1][0] * self.factor, forms[1], inputs.skip[0].numpy(),
-            inputs.inner[0], inputs.outer[0], eps, dropout,
-        )  # fmt: skip
-        # Codes times inputs or outputs, whichever are more.
-        widest = max(factors.shape[-1] * max(2 * factors.shape[1], self.width) for factors, _ in mixes)
-        self.steps = block_steps(widest)
-        factors = inputs.drive_factors.shape, inputs.readout_factors.shape
-        self.sizes = (
-            *factors,
-            tuple(inputs.inner.shape),
-            forms[0] is None,
-            forms[1] is None,
-            inputs.x.dtype,
-            self.steps,
+    def __init__(
+        self, config: BlockConfig, x: Tensor, gaps: Tensor, behind: Tensor | None, valid: Tensor | None
+    ) -> None:
+        self.config, self.gaps, self.behind, self.mask = config, gaps, behind, valid
+        self.layout, self.settings, self.dtype = config.layout, config.settings, x.dtype
+        self.batch, self.length, self.width = x.shape
+        self.rows = self.batch * self.length
+        self.valid = np.empty(0, dtype=bool) if valid is None else valid.view(-1).numpy()
+        real = _NUMBERS[x.dtype]
+        self.places, self.sizes = places_of(self.layout), sizes_of(self.layout, real)
+        self._panel_lengths, self._sum_lengths = (
+            lengths(self.layout, self.sizes) for lengths in (panel_lengths, sum_lengths)
         )
-        self.x = inputs.x.view(self.rows, self.width).numpy()
-        self.valid = None if inputs.valid is None else inputs.valid.view(self.rows).numpy()
-        self.kept = None if inputs.kept is None else inputs.kept[0].numpy()
+        self._sequences = np.array([(row, 0, self.length, row) for row in range(self.batch)], dtype=np.int64)
+        self._nothing = np.empty((0, 0), dtype=real)
+        self._taylor = taylor_coefficients(real)
+        self._space: dict[str, Tensor] = {}
 
-    def _valid(self, start: int, stop: int) -> Any:
-        return np.empty(0, dtype=bool) if self.valid is None else self.valid[start:stop]
+    def pack(self, weights: Tensor) -> tuple[Tensor, Panels]:
+        """The weights in panels; scale and shift are left to be filled in."""
+        buffer, panels = carve(Panels, self._panel_lengths, self.dtype, zero=True)
+        pack(weights.numpy(), self.layout, self.places, self.sizes, self.settings.factor, panels)
+        return buffer, panels
 
-    def _kept(self, start: int, stop: int) -> Any:
-        return None if self.kept is None else self.kept[:, start * self.width : stop * self.width]
-
-    def _plane(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """The part of a flat tensor that belongs to a block of rows, as (h, n)."""
-        return x.view(-1)[start * self.width : stop * self.width].view(self.width, -1)
-
-    def _clocks(self, gaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies, gaps and time scales as `evolve` takes them."""
-        shape = (self.batch, 1, self.modes)
-        return (
-            self.inputs.frequency.expand(shape),
-            gaps.view(self.batch, self.length, 1),
-            self.inputs.scale.expand(shape),
-        )
-
-    def _scans(self) -> list[tuple[Tensor, tuple[str, str, bool]]]:
-        """Gaps and (discretisation, hold, reverse) of every direction."""
-        found = [(self.inputs.gaps, (self.discretisation, self.hold, False))]
-        if self.inputs.behind is not None:
-            hold = "preceding" if self.reverse == "release" else self.hold
-            found.append((self.inputs.behind, (self.discretisation, hold, True)))
+    def panels(self, buffer: Tensor) -> Panels:
+        """What `pack` has made, again."""
+        found: Panels = parts_of(Panels, self._panel_lengths, buffer)
         return found
 
-    def _complex(self, x: Tensor) -> Tensor:
-        return torch.view_as_complex(x.view(self.batch, self.length, self.modes, 2))
+    def _borrow(self, name: str, like: Tensor) -> Tensor:
+        """Memory that the backward passes of all blocks share: fresh pieces for each would leave holes."""
+        if name not in self._space:
+            self._space[name] = torch.empty_like(like)
+        return self._space[name]
 
-    def forward(self, out: Tensor, decay: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill output, decay rates and drives (rows, …); returns the states (directions, rows, 2p) and `mixed`."""
-        decays, drives, outs = decay.numpy(), drive.numpy(), out.numpy()
+    def release(self) -> None:
+        """Forget the memory of the backward passes."""
+        self._space.clear()
 
-        def enter(scratch: Enter, start: int, stop: int) -> None:
-            rows = slice(start, stop)
-            scratch.forward(self.x[rows], self._valid(start, stop), decays[rows], drives[rows])
+    def _kept(self, kept: Tensor | None) -> Any:
+        return np.empty((0, 0), dtype=bool) if kept is None else kept.numpy()
 
-        self._put_back(self._run(Enter, self.enter_weights, enter))
-        states = []
-        for gaps, options in self._scans():
-            s = evolve_forward(
-                decay.view(self.batch, self.length, -1), *self._clocks(gaps), self._complex(drive), None, None, *options
+    def _spread(self, work: Callable[[int, int], Any]) -> list[Any]:
+        """What `work(begin, end)` returns for the steps of every thread; where tiles begin depends on nothing."""
+        tiles = -(-self.rows // TILE)
+        parts = [(a * TILE, min(b * TILE, self.rows)) for a, b in spans(tiles, torch.get_num_threads())]
+        found: list[Any] = [None] * len(parts)
+
+        def run(part: int) -> None:
+            found[part] = work(*parts[part])
+
+        run_jobs(run, range(len(parts)))
+        return found
+
+    def _scan(self, work: Callable[[slice], None]) -> None:
+        run_jobs(lambda span: work(slice(*span)), spans(self.batch, torch.get_num_threads()))
+
+    def _series(self, x: Tensor) -> Any:
+        """One flat row per series."""
+        return x.view(self.batch, -1).numpy()
+
+    def _directions(self) -> list[tuple[Any, bool, bool]]:
+        """Gaps, hold and direction of every scan."""
+        found = [(self._series(self.gaps), self.settings.following, False)]
+        if self.behind is not None:
+            found.append((self._series(self.behind), self.settings.behind_following, True))
+        return found
+
+    def forward(self, panels: Panels, buffer: Tensor, x: Tensor, kept: Tensor | None, out: Tensor) -> BlockTape:
+        """Fill `out` with panels that are parts of a buffer."""
+        sizes, settings, rows = self.sizes, self.settings, self.rows
+        decay, drive = x.new_empty(rows, sizes.modes), x.new_empty(rows, sizes.planes)
+        states, mixed = x.new_empty(sizes.directions, rows, sizes.planes), x.new_empty(rows, self.width)
+        inputs, outputs, flat, rates, drives, mixes = (
+            each.view(-1).numpy() for each in (x, out, states, decay, drive, mixed)
+        )
+        masks = self._kept(kept)
+        self._spread(
+            lambda begin, end: enter_forward(
+                inputs, self.valid, panels, sizes, settings, begin, end, rates, drives
             )
-            states.append(torch.view_as_real(s).view(self.rows, -1))
-        arrays, mixed = [s.numpy() for s in states], torch.empty_like(out)
-
-        def leave(scratch: Leave, start: int, stop: int) -> None:
-            rows = slice(start, stop)
-            plane = self._plane(mixed, start, stop).numpy()
-            own = [s[rows] for s in arrays]
-            scratch.forward(self.x[rows], self._valid(start, stop), own, self._kept(start, stop), plane, outs[rows])
-
-        self._put_back(self._run(Leave, self.leave_weights, leave))
-        return torch.stack(states) if len(states) > 1 else states[0].unsqueeze(0), mixed
-
-    def backward(self, gradient: Tensor, tape: BlockTape, add_last: Any) -> list[Tensor]:
-        """Gradients in the order of `BlockInputs` without valid and kept, those of absent inputs empty.
-
-        `add_last(ds, d_decay, d_drive)` adds the gradients of the last step's state.
-        """
-        inputs, shape = self.inputs, (self.batch, self.length, self.modes)
-        gradients, arrays = gradient.numpy(), [s.numpy() for s in tape.states]
-        dx = torch.empty_like(gradient)
-        ds = torch.empty_like(tape.states)
-        d_states, dxs = [s.numpy() for s in ds], dx.numpy()
-
-        def leave(scratch: Leave, start: int, stop: int) -> None:
-            rows = slice(start, stop)
-            scratch.backward(
-                self.x[rows], self._valid(start, stop), [s[rows] for s in arrays], self._kept(start, stop),
-                self._plane(tape.mixed, start, stop).numpy(), gradients[rows], [s[rows] for s in d_states],
-                # What flows into u waits in the memory of dx.
-                self._plane(dx, start, stop),
-            )  # fmt: skip
-
-        leaves = self._run(Leave, self.leave_weights, leave)
-        add_last(ds[0], None, None)
-        pieces = []
-        for k, (gaps, options) in enumerate(self._scans()):
-            pieces.append(
-                evolve_backward(
-                    self._complex(ds[k]), self._complex(tape.states[k]), tape.decay.view(shape), *self._clocks(gaps),
-                    self._complex(tape.drive), None, None, *options,
+        )  # fmt: skip
+        rates, drives = self._series(decay), self._series(drive)
+        frequency, clock = panels.frequency[None, : sizes.modes], panels.clock[None, : sizes.modes]
+        for k, (gaps, following, reverse) in enumerate(self._directions()):
+            target = self._series(states[k])
+            self._scan(
+                lambda part: run_forward(
+                    rates, frequency, gaps, clock, drives, self._nothing, self._sequences[part], False,  # noqa: B023
+                    settings.method, following, reverse, target,  # noqa: B023
                 )
             )  # fmt: skip
-        d_decay, d_frequency, d_gaps, d_scale, d_complex, _ = pieces[0]
-        d_behind = gradient.new_empty(1, 0)
-        if len(pieces) > 1:
-            d_decay, d_complex = d_decay.add_(pieces[1][0]), d_complex.add_(pieces[1][4])
-            d_frequency, d_scale = d_frequency + pieces[1][1], d_scale + pieces[1][3]
-            d_behind = pieces[1][2].view(inputs.gaps.shape)
-        d_drive = torch.view_as_real(d_complex).view(self.rows, -1)
-        add_last(None, d_decay.view(self.rows, -1), d_drive)
-        d_decays = d_decay.view(self.rows, -1).numpy()
+        self._spread(
+            lambda begin, end: leave_forward(
+                inputs, flat, rows, self.valid, masks, panels, sizes, settings, begin, end, mixes, outputs
+            )
+        )
+        return BlockTape(decay, drive, states, mixed, buffer)
 
-        def enter(scratch: Enter, start: int, stop: int) -> None:
-            rows = slice(start, stop)
-            scratch.backward(
-                self.x[rows], self._valid(start, stop), d_decays[rows], d_drive[rows],
-                self._plane(dx, start, stop).numpy(), gradients[rows], dxs[rows],
+    def last(self, tape: BlockTape, panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
+        """s, λ and the drive that is still pending, (b, p) complex, after the last valid step."""
+        decay, drive, states = (
+            each.view(self.batch, self.length, -1) for each in (tape.decay, tape.drive, tape.states[0])
+        )
+        s, rate, held = (last_rows(each, None, self.mask) for each in (states, decay, drive))
+        frequency = torch.from_numpy(panels.frequency[: self.sizes.modes]).expand_as(rate)
+        if self.mask is not None:
+            # A series without a valid step has seen nothing.
+            frequency = frequency.masked_fill(~self.mask.any(-1, keepdim=True), 0)
+        pairs = (self.batch, self.sizes.modes, 2)
+        pending = held.reshape(pairs) if self.settings.following else held.new_zeros(pairs)
+        return torch.view_as_complex(s.reshape(pairs)), torch.complex(rate, frequency), torch.view_as_complex(pending)
+
+    def _add_last(self, buffer: Tensor, addition: Tensor | None) -> None:
+        """Add (b, k) to the last valid step of every series."""
+        if addition is None:
+            return
+        steps, addition = buffer.view(self.batch, self.length, -1), addition.reshape(self.batch, -1)
+        if self.mask is None:
+            steps[:, -1] += addition
+            return
+        count = self.mask.sum(-1)
+        rows = torch.arange(self.batch)[count > 0]
+        steps[rows, count[rows] - 1] += addition[rows]
+
+    def backward(
+        self,
+        weights: Tensor,
+        tape: BlockTape,
+        x: Tensor,
+        kept: Tensor | None,
+        gradient: Tensor,
+        d_last: tuple[Tensor | None, Tensor | None, Tensor | None],
+    ) -> BlockGradients:
+        """From the gradients of the output and of `last`."""
+        sizes, settings, rows = self.sizes, self.settings, self.rows
+        panels = self.panels(tape.panels)
+        d_s, d_lam, d_pending = d_last
+        # The gradient that comes in may be what the block behind has returned.
+        name = "first" if self._space.get("second") is gradient else "second"
+        dx, ds = self._borrow(name, x), self._borrow("states", tape.states)
+        inputs, g, states, d_states, dxs, mixed = (
+            each.view(-1).numpy() for each in (x, gradient, tape.states, ds, dx, tape.mixed)
+        )
+        masks = self._kept(kept)
+
+        def leave(begin: int, end: int) -> Tensor:
+            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+            # What flows into u waits in the memory of dx.
+            leave_backward(
+                inputs, states, rows, self.valid, masks, panels, sizes, settings, begin, end, mixed, g, sums,
+                d_states, dxs,
+            )  # fmt: skip
+            return buffer
+
+        buffers = self._spread(leave)
+        self._add_last(ds[0], None if d_s is None else torch.view_as_real(d_s))
+        d_decay, d_drive, d_frequency, d_clock, d_gaps, d_behind = self._scan_backward(tape, ds, panels)
+        if d_lam is not None:
+            self._add_last(d_decay, d_lam.real)
+            turning = d_lam.imag if self.mask is None else d_lam.imag.masked_fill(~self.mask.any(-1, keepdim=True), 0)
+            d_frequency += turning.double().sum(0).numpy()
+        if d_pending is not None and settings.following:
+            self._add_last(d_drive, torch.view_as_real(d_pending))
+        rates, drives = d_decay.view(-1).numpy(), d_drive.view(-1).numpy()
+
+        def enter(begin: int, end: int) -> Tensor:
+            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+            enter_backward(
+                inputs, self.valid, panels, sizes, settings, begin, end, rates, drives, dxs, g, sums, dxs
+            )  # fmt: skip
+            return buffer
+
+        total, *others = [*buffers, *self._spread(enter)]
+        for other in others:
+            total += other
+        sums = parts_of(Sums, self._sum_lengths, total)
+        d_weights = torch.empty_like(weights)
+        weight_gradients(
+            weights.numpy(), self.layout, self.places, sizes, settings.factor, sums, d_frequency, d_clock,
+            panels.clock, d_weights.numpy(),
+        )  # fmt: skip
+        return BlockGradients(dx, sums, d_gaps, d_behind, d_weights)
+
+    def _scan_backward(self, tape: BlockTape, ds: Tensor, panels: Panels) -> tuple[Any, ...]:
+        """Gradients of decay, drive, frequencies and time scales (p), and of both gaps."""
+        sizes, settings = self.sizes, self.settings
+        rates, drives = self._series(tape.decay), self._series(tape.drive)
+        frequency, clock = panels.frequency[None, : sizes.modes], panels.clock[None, : sizes.modes]
+        empty = np.empty((self.batch, 0), dtype=rates.dtype)
+        found: list[tuple[Tensor, Tensor, Tensor, Any]] = []
+        for k, (gaps, following, reverse) in enumerate(self._directions()):
+            d_decay, d_drive = self._borrow(f"decay {k}", tape.decay), self._borrow(f"drive {k}", tape.drive)
+            d_gaps = torch.empty_like(self.gaps)
+            # One sum per series, added up afterwards: the same result on any number of threads.
+            sums = np.empty((2, self.batch, sizes.modes))
+            source, s, *outputs = (
+                self._series(each) for each in (ds[k], tape.states[k], d_decay, d_gaps, d_drive)
             )  # fmt: skip
 
-        enters = self._run(Enter, self.enter_weights, enter)
-        sums = _total(each.sums for each in enters)
-        heads = len(inputs.enter[0])
-        d_kernels = [_total(each.tile.d_kernel for each in team)[None] for team in (enters, leaves)]
-        d_in = self._d_factors(0, d_drive_kernel(d_kernels[0], inputs.drive_factors), enters)
-        d_out = self._d_factors(1, d_readout_kernel(d_kernels[1] * self.factor, inputs.readout_factors), leaves)
-        d_rate_norm = _total(each.d_rate_norm for each in enters).to(dx.dtype)
-        found = [
-            dx.view(inputs.x.shape),
-            self._d_affine(sums[heads:])[None],
-            d_gaps.view(inputs.gaps.shape),
-            d_behind,
-            sums[None, :heads].clone(),
-            *d_in,
-            d_rate_norm[None] if inputs.rate_norm is not None else dx.new_empty(1, 0),
-            d_frequency.sum(0),
-            d_scale.sum(0),
-            _total(each.d_heads for each in leaves)[None],
-            *d_out,
-            _total(each.d_skip for each in leaves).to(dx.dtype)[None],
-            _total(each.d_inner for each in leaves)[None],
-            _total(each.d_outer for each in leaves)[None],
-        ]
-        self._put_back([*enters, *leaves])
-        return found
+            def work(part: slice, gaps: Any = gaps, following: bool = following, reverse: bool = reverse,
+                     source: Any = source, s: Any = s, outputs: Any = outputs, sums: Any = sums) -> None:  # fmt: skip
+                run_backward(
+                    source, s, rates, frequency, gaps, clock, drives, self._nothing, self._sequences[part], False,
+                    settings.method, following, reverse, self._taylor, outputs[0], empty, outputs[1], sums[0, part],
+                    sums[1, part], outputs[2], self._nothing,
+                )  # fmt: skip
 
-    def _run(self, kind: Any, weights: Any, work: Any) -> list[Any]:
-        """`work(scratch, start, stop)` for every block; the scratches, one per thread, hold the sums."""
-
-        def take() -> Any:
-            scratch = _shelf.take((kind, self.sizes), partial(kind, weights, self.steps))
-            scratch.load(weights)
-            return scratch
-
-        return run_blocks(take, self.steps, self.rows, work)
-
-    def _put_back(self, team: list[Any]) -> None:
-        for scratch in team:
-            _shelf.put((type(scratch), self.sizes), scratch)
-
-    def _d_factors(self, which: int, d_weighted: Tensor, teams: list[Any]) -> tuple[Tensor, Tensor]:
-        inputs, columns = self.inputs, self.columns[which]
-        factors, norm = (
-            (inputs.drive_factors, inputs.drive_norm) if which == 0 else (inputs.readout_factors, inputs.readout_norm)
-        )
-        d_norms = None if columns is None else columns.d_factors(_total(each.tile.d_forms for each in teams)[None])
-        return unweighted(d_weighted, factors, norm, d_norms)
-
-    def _d_affine(self, products: Tensor) -> Tensor:
-        """Gradients of scale and shift from Σ du uᵀ and Σ du, in the last column: u = x · scale + shift."""
-        scale, shift = self.inputs.affine[0]
-        total = products[:, -1]
-        return torch.stack([(products[:, :-1].diagonal() - shift * total) / scale, total])
-
-
-def _total(parts: Any) -> Tensor:
-    first, *others = parts
-    for other in others:
-        first = first + other
-    result: Tensor = first
-    return result
+            self._scan(work)
+            found.append((d_decay, d_drive, d_gaps, sums.sum(1)))
+        d_decay, d_drive, d_gaps, totals = found[0]
+        d_behind = None
+        if len(found) > 1:
+            d_decay += found[1][0]
+            d_drive += found[1][1]
+            d_behind, totals = found[1][2], totals + found[1][3]
+        return d_decay, d_drive, *totals, d_gaps, d_behind

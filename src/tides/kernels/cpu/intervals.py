@@ -10,6 +10,8 @@ import numpy as np
 from numba import njit
 
 from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, sin_and_cos
+from tides.kernels.cpu.lane_values import load, load_as, spread, store, where_less
+from tides.kernels.cpu.vectors import VECTOR, widest_registers
 
 ZOH, BILINEAR, DIRAC = 0, 1, 2
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
@@ -23,6 +25,7 @@ _TAYLOR_SQUARE = 0.25
 @compiled
 def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):  # type: ignore[no-untyped-def]
     """λ̄ = e^z and gain = δ φ₁(z) = δ (e^z − 1)/z, z = growth + 2i·half_angle."""
+    widest_registers()
     real = growth.dtype.type
     one, two, half, tiny = real(1), real(2), real(0.5), real(_SMALLEST_SQUARE)
     for j in range(n):
@@ -47,28 +50,23 @@ def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):
 
 @compiled
 def zoh_slope(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im, k_re, k_im, taylor):  # type: ignore[no-untyped-def]
-    """K = δ² φ₁'(z) behind `zoh_forward`; φ₁' = (e^z − φ₁)/z, or its Taylor polynomial for |z| < ½."""
+    """K = δ² φ₁'(z) behind `zoh_forward`; φ₁' = (e^z − φ₁)/z, or its Taylor polynomial for |z| < ½.
+
+    Whole vectors: up to one of them is read and written behind the n numbers.
+    """
     real = growth.dtype.type
-    one, two, radius, zero = real(1), real(2), real(_TAYLOR_SQUARE), real(0)
-    highest, last = taylor[0], taylor.size - 1
-    for j in range(n):
-        k_re[j], k_im[j] = highest, zero
-    # Two terms per pass halve the traffic; the number of terms behind the highest is even.
-    for i in range(1, last, 2):
-        high, low = taylor[i], taylor[i + 1]
-        for j in range(n):
-            a, b = growth[j], real(half_angle[j]) * two
-            re, im = k_re[j], k_im[j]
-            re, im = re * a - im * b + high, re * b + im * a
-            k_re[j], k_im[j] = re * a - im * b + low, re * b + im * a
-    for j in range(n):
-        a, b, d = growth[j], real(half_angle[j]) * two, delta[j]
+    one, radius = spread(real(1)), spread(real(_TAYLOR_SQUARE))
+    for j in range(0, n, VECTOR // growth.itemsize):
+        a, angle, d = load(growth, j), load_as(half_angle, j, growth), load(delta, j)
+        b = angle + angle
+        near_re, near_im = spread(taylor[0]), spread(real(0))
+        for i in range(1, taylor.size):
+            near_re, near_im = near_re * a - near_im * b + taylor[i], near_re * b + near_im * a
         square = a * a + b * b
-        near = square < radius
-        scale = d / (one if near else square)
-        re, im = d * lam_re[j] - gain_re[j], d * lam_im[j] - gain_im[j]
-        k_re[j] = d * d * k_re[j] if near else (re * a + im * b) * scale
-        k_im[j] = d * d * k_im[j] if near else (im * a - re * b) * scale
+        scale = d / where_less(square, radius, one, square)
+        re, im = d * load(lam_re, j) - load(gain_re, j), d * load(lam_im, j) - load(gain_im, j)
+        store(where_less(square, radius, d * d * near_re, (re * a + im * b) * scale), k_re, j)
+        store(where_less(square, radius, d * d * near_im, (im * a - re * b) * scale), k_im, j)
 
 
 @compiled
@@ -102,7 +100,7 @@ def bilinear_slope(n, growth, half_angle, delta, w_re, w_im, k_re, k_im):  # typ
 
 
 def taylor_coefficients(dtype: Any) -> Any:
-    """(n+1)/(n+2)! from the highest power down: an odd number of them, to half an ulp for |z| < ½."""
+    """(n+1)/(n+2)! from the highest power down: as many as half an ulp takes for |z| < ½."""
     terms = 11 if dtype == np.float32 else 19
     coefficients, factorial = [], 2.0
     for n in range(terms):

@@ -1,7 +1,5 @@
 """Scratch for a block of steps as (features, steps): with the steps innermost every loop is long for any sizes."""
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -70,22 +68,3 @@ class Planes:
             self.steps = n
             for plane in self._planes:
                 plane.resize(n)
-
-
-class Shelf:
-    """Scratch that is used again: making it costs as much as a block of work, and fresh memory is cold.
-
-    Whoever takes something owns it until it is put back, so calls from several threads never share.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, deque[Any]] = defaultdict(lambda: deque(maxlen=8))
-
-    def take(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        try:
-            return self._kept[key].pop()
-        except IndexError:
-            return make()
-
-    def put(self, key: Hashable, scratch: Any) -> None:
-        self._kept[key].append(scratch)

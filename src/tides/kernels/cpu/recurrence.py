@@ -20,9 +20,12 @@ from tides.kernels.cpu.stretch import (
     sensitivities,
     split,
 )
+from tides.kernels.cpu.vectors import widest_registers
 
 # (step, mode) pairs per stretch: its planes stay in the second-level cache, those of one loop in the first.
-_STRETCH = 1024
+_STRETCH = 512
+# Loops over whole vectors reach beyond the last pair.
+_SLACK = 16
 
 
 @compiled
@@ -30,10 +33,11 @@ def run_forward(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, drive, s0, sequences, per_mode, method, following, reverse, out
 ):
     """States of every sequence (row, start, stop, owner of s0), written into `out`."""
+    widest_registers()
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
-    planes = np.empty((8, steps * width), dtype=out.dtype)
-    half_angle = np.empty(steps * width, dtype=np.float64)
+    planes = np.empty((8, steps * width + _SLACK), dtype=out.dtype)
+    half_angle = np.empty(steps * width + _SLACK, dtype=np.float64)
     state = np.empty((2, width), dtype=out.dtype)
     shift = (-1 if reverse else 1) if following else 0
     lam_re, lam_im, x_re, x_im = planes[2], planes[3], planes[6], planes[7]
@@ -78,10 +82,11 @@ def run_backward(  # type: ignore[no-untyped-def]
 
     With μ the adjoint, μ_k = g_k + conj(λ̄_{k+1}) μ_{k+1}; `carry` is conj(λ̄) μ of the stretch after this one.
     """
+    widest_registers()
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
-    planes = np.empty((16, steps * width), dtype=gradient.dtype)
-    half_angle = np.empty(steps * width, dtype=np.float64)
+    planes = np.empty((16, steps * width + _SLACK), dtype=gradient.dtype)
+    half_angle = np.empty(steps * width + _SLACK, dtype=np.float64)
     carry = np.empty((2, width), dtype=gradient.dtype)
     zero = gradient.dtype.type(0)
     towards = -1 if reverse else 1

@@ -11,6 +11,8 @@ from tides.kernels.cpu.intervals import (
     zoh_forward,
     zoh_slope,
 )
+from tides.kernels.cpu.lane_values import load_some, spread, store, store_some, total
+from tides.kernels.cpu.vectors import VECTOR, widest_registers
 
 
 @compiled
@@ -18,6 +20,7 @@ def discretise(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, low, high, shift, per_mode, method, following, planes, half_angle
 ):
     """Planes 0–5 (Re z, δ, λ̄, gain) of the intervals that end at steps [low, high), governed `shift` steps earlier."""
+    widest_registers()
     width, count = scale.size, high - low
     n = count * width
     growth, delta = planes[0, :n], planes[1, :n]
@@ -65,6 +68,7 @@ def discretise(  # type: ignore[no-untyped-def]
 @compiled
 def split(n, pairs, re, im):  # type: ignore[no-untyped-def]
     """Complex pairs into two planes."""
+    widest_registers()
     for j in range(n):
         re[j], im[j] = pairs[2 * j], pairs[2 * j + 1]
 
@@ -78,6 +82,8 @@ def join(n, re, im, pairs):  # type: ignore[no-untyped-def]
 @compiled
 def multiply(n, a_re, a_im, x_re, x_im):  # type: ignore[no-untyped-def]
     """x ← a x."""
+    widest_registers()
+    widest_registers()
     for j in range(n):
         re, im = x_re[j], x_im[j]
         x_re[j] = a_re[j] * re - a_im[j] * im
@@ -94,28 +100,30 @@ def add_rows(n, re, im, x_re, x_im):  # type: ignore[no-untyped-def]
 @compiled
 def scan_up(n, width, a_re, a_im, x_re, x_im, late):  # type: ignore[no-untyped-def]
     """x_k += a x_{k−1} for k = 1, 2, …, where a is that of step k, or of step k − 1 if `late`."""
-    # Unsigned: numba checks signed indices for negative ones.
-    step = np.uint64(width)
-    back = step if late else np.uint64(0)
-    for j in range(step, np.uint64(n)):
-        re, im = x_re[j - step], x_im[j - step]
-        u, v = a_re[j - back], a_im[j - back]
-        x_re[j] += u * re - v * im
-        x_im[j] += u * im + v * re
+    back = width if late else 0
+    for c in range(0, width, VECTOR // x_re.itemsize):
+        room = width - c
+        re, im = load_some(x_re, c, room), load_some(x_im, c, room)
+        for at in range(width + c, n, width):
+            u, v = load_some(a_re, at - back, room), load_some(a_im, at - back, room)
+            re, im = load_some(x_re, at, room) + (u * re - v * im), load_some(x_im, at, room) + (u * im + v * re)
+            store_some(re, x_re, at, room)
+            store_some(im, x_im, at, room)
 
 
 @compiled
 def scan_down(n, width, a_re, a_im, x_re, x_im, late):  # type: ignore[no-untyped-def]
     """x_k += a x_{k+1} from the last step but one downwards; a of step k, or of step k + 1 if `late`."""
-    step = np.uint64(width)
-    ahead = step if late else np.uint64(0)
-    top = np.uint64(n) - step
-    for i in range(top):
-        j = top - i - np.uint64(1)
-        re, im = x_re[j + step], x_im[j + step]
-        u, v = a_re[j + ahead], a_im[j + ahead]
-        x_re[j] += u * re - v * im
-        x_im[j] += u * im + v * re
+    ahead = width if late else 0
+    for c in range(0, width, VECTOR // x_re.itemsize):
+        room, at = width - c, n - width + c
+        re, im = load_some(x_re, at, room), load_some(x_im, at, room)
+        for _ in range(n // width - 1):
+            at -= width
+            u, v = load_some(a_re, at + ahead, room), load_some(a_im, at + ahead, room)
+            re, im = load_some(x_re, at, room) + (u * re - v * im), load_some(x_im, at, room) + (u * im + v * re)
+            store_some(re, x_re, at, room)
+            store_some(im, x_im, at, room)
 
 
 @compiled
@@ -138,6 +146,7 @@ def previous(s, s0, owner, low, count, begin, towards, width, before_re, before_
 @compiled
 def sensitivities(n, method, following, planes, half_angle, taylor):  # type: ignore[no-untyped-def]
     """planes 12, 13 ← ∂s/∂λ; planes 10, 11 ← x and 8, 9 ← y with ∂s/∂δ = λ x + y."""
+    widest_registers()
     growth, delta, lam_re, lam_im = planes[0], planes[1], planes[2], planes[3]
     y_re, y_im, x_re, x_im, k_re, k_im = planes[8], planes[9], planes[10], planes[11], planes[12], planes[13]
     if method == DIRAC:
@@ -168,51 +177,41 @@ def collect(  # type: ignore[no-untyped-def]
     d_decay, d_frequency, d_gaps, sum_frequency, sum_scale, d_drive,
 ):  # fmt: skip
     """From the adjoint μ (planes 6, 7) and the sensitivities to gradients."""
+    widest_registers()
     gain_re, gain_im, mu_re, mu_im = planes[4], planes[5], planes[6], planes[7]
-    y_re, y_im, x_re, x_im, k_re, k_im = planes[8], planes[9], planes[10], planes[11], planes[12], planes[13]
     for j in range(n):
         u, v, re, im = gain_re[j], gain_im[j], mu_re[j], mu_im[j]
         d_drive[2 * j], d_drive[2 * j + 1] = u * re + v * im, u * im - v * re
-    d_rate, d_turn, d_delta = d_decay[source : source + n], planes[14, :n], planes[15, :n]
-    for j in range(n):
-        u, v, re, im = k_re[j], k_im[j], mu_re[j], mu_im[j]
-        d_rate[j], d_turn[j] = u * re + v * im, u * im - v * re
-    # Re conj(λ x + y) μ = Re λ · Re(conj(x) μ) + Im λ · Im(conj(x) μ) + Re(conj(y) μ).
-    for j in range(n):
-        u, v, re, im = x_re[j], x_im[j], mu_re[j], mu_im[j]
-        x_re[j], x_im[j] = u * re + v * im, u * im - v * re
-    for j in range(n):
-        d_delta[j] = y_re[j] * mu_re[j] + y_im[j] * mu_im[j]
-    _add_product(n, width, rates, source, x_re, d_delta)
-    _add_product(n, width, turning, source, x_im, d_delta)
-    if d_frequency.size > 0:
-        d_frequency[source : source + n] = d_turn
-    turned, slopes = d_turn.reshape(-1, width), d_delta.reshape(-1, width)
-    for k in range(n // width):
-        for p in range(width):
-            sum_frequency[p] += turned[k, p]
-        if per_mode:
-            for p in range(width):
-                d_gaps[(low + k) * width + p] = slopes[k, p] * units[p]
-                sum_scale[p] += slopes[k, p] * clock[(low + k) * width + p]
-        else:
-            gap, total = np.float64(clock[low + k]), 0.0
-            for p in range(width):
-                sum_scale[p] += slopes[k, p] * gap
-            for p in range(width):
-                total += slopes[k, p] * units[p]
-            d_gaps[low + k] = total
-
-
-@compiled
-def _add_product(n, width, factor, source, x, out):  # type: ignore[no-untyped-def]
-    """out += factor · x, where `factor` is one row for all steps or has its own for each."""
-    if factor.size == width:
-        xs, outs = x[:n].reshape(-1, width), out[:n].reshape(-1, width)
+    lanes, nothing = VECTOR // mu_re.itemsize, spread(mu_re.dtype.type(0))
+    part = np.empty(2 * lanes, dtype=mu_re.dtype)
+    for c in range(0, width, lanes):
+        room = width - c
+        unit, turned, scaled = load_some(units, c, room), nothing, nothing
         for k in range(n // width):
-            for p in range(width):
-                outs[k, p] += factor[p] * xs[k, p]
-    else:
-        part = factor[source : source + n]
-        for j in range(n):
-            out[j] += part[j] * x[j]
+            at = k * width + c
+            re, im = load_some(mu_re, at, room), load_some(mu_im, at, room)
+            u, v = load_some(planes[12], at, room), load_some(planes[13], at, room)
+            store_some(u * re + v * im, d_decay, source + at, room)
+            turn = u * im - v * re
+            turned = turned + turn
+            if d_frequency.size > 0:
+                store_some(turn, d_frequency, source + at, room)
+            # Re conj(λ x + y) μ = Re λ · Re(conj(x) μ) + Im λ · Im(conj(x) μ) + Re(conj(y) μ).
+            rate = load_some(rates, c if rates.size == width else source + at, room)
+            frequency = load_some(turning, c if turning.size == width else source + at, room)
+            u, v = load_some(planes[10], at, room), load_some(planes[11], at, room)
+            slope = rate * (u * re + v * im) + frequency * (u * im - v * re)
+            slope = slope + (load_some(planes[8], at, room) * re + load_some(planes[9], at, room) * im)
+            if per_mode:
+                scaled = scaled + slope * load_some(clock, low * width + at, room)
+                store_some(slope * unit, d_gaps, low * width + at, room)
+            else:
+                scaled = scaled + slope * clock[low + k]
+                before = d_gaps[low + k] if c > 0 else d_gaps.dtype.type(0)
+                d_gaps[low + k] = before + total(slope * unit)
+        # Sums over a stretch are in the data's own precision, sums of them in float64.
+        store(turned, part, 0)
+        store(scaled, part, lanes)
+        for p in range(min(lanes, room)):
+            sum_frequency[c + p] += part[p]
+            sum_scale[c + p] += part[lanes + p]

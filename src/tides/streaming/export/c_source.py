@@ -118,6 +118,8 @@ def _header(plan: Described, members: list[str], *, double: bool, int8: bool, ti
     numbers = {
         "CLIP": model.spec.clip or 0.0,
         "EPS": model.spec.eps,
+        # The layer squares what it reads, and a square must not overflow.
+        "LARGEST": math.sqrt(torch.finfo(torch.float64 if double else torch.float32).max),
         "NORM_EPS": model.norm_eps,
         "OUTPUT_FACTOR": 2.0 if model.spec.conjugate else 1.0,
         "TIME_SCALE": model.time_scale,
@@ -173,7 +175,7 @@ typedef struct {{
 }} tides_state;
 
 /* What a call answers; unless it is TIDES_OK, the state is as it was. */
-enum {{ TIDES_OK, TIDES_TIME_GOES_BACK, TIDES_VALUE_NOT_FINITE, TIDES_VALUE_MISSING }};
+enum {{ TIDES_OK, TIDES_TIME_GOES_BACK, TIDES_VALUE_NOT_FINITE /* or too large */, TIDES_VALUE_MISSING }};
 
 /* Nothing has been observed yet. */
 void tides_init(tides_state *state);

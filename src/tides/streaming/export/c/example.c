@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *problems[] = {"", "time goes back", "a value is not finite", "a value is missing"};
+static const char *problems[] = {"", "time goes back", "a value is not finite or too large", "a value is missing"};
 
 static int fail(long line, const char *problem)
 {
@@ -57,10 +57,12 @@ int main(void)
     for (long line = 1; fgets(text, sizeof text, stdin) != NULL; line++) {
         char *at = text + strspn(text, " \t"), *end;
         int asks = *at == '?', status;
+        if (strchr(text, '\n') == NULL && !feof(stdin))
+            return fail(line, "longer than any observation");
         if (*at == '\n' || *at == '\r' || *at == '\0')
             continue;
         int64_t t = (int64_t)strtoll(at + asks, &end, 10);
-        if (end == at + asks)
+        if (end == at + asks || strchr(", \t\r\n", *end) == NULL)
             return fail(line, "wanted a time in ticks");
         at = end;
         if (asks) {

@@ -22,7 +22,8 @@ static int elapsed(const tides_state *state, int64_t t, double *gap)
     if (state->started) {
         if (t < state->last)
             return TIDES_TIME_GOES_BACK;
-        *gap = (double)(t - state->last) * TIDES_TICK;
+        /* Unsigned, because the difference of two distant times need not fit into int64_t. */
+        *gap = (double)((uint64_t)t - (uint64_t)state->last) * TIDES_TICK;
         return TIDES_OK;
     }
     *gap = TIDES_FIRST_FROM_ZERO ? (double)t * TIDES_TICK : TIDES_FIRST_GAP;
@@ -38,7 +39,7 @@ static int read_row(const real *x, const unsigned char *observed, double gap, wo
             return TIDES_VALUE_MISSING;
         if (seen) {
             w->row[d] = (x[d] - input_shift[d]) / input_scale[d];
-            if (!isfinite(w->row[d]))
+            if (!(w->row[d] < TIDES_LARGEST && w->row[d] > -TIDES_LARGEST))
                 return TIDES_VALUE_NOT_FINITE;
         }
         if (TIDES_MASKED)

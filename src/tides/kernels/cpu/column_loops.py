@@ -1,0 +1,187 @@
+"""Column norms of a mix over rows of steps: 1/√(mean_p |B_k[p, h]|² + eps), and their gradients.
+
+The mean square is a quadratic form z̃ᵀ G_h z̃. With G_h = R_hᵀ R_h it is the squared length of R_h z̃, which loses no more
+digits than z̃ has, so it is taken in the precision of the data. R and G are made in float64.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from tides.kernels.cpu.intervals import compiled
+from tides.kernels.cpu.lane_values import load, store
+from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows, row_sums
+from tides.kernels.cpu.vectors import TILE_ROWS, carried, repeated, whole
+
+_emitted: Any = intrinsic
+_count = types.intp
+# Rows at once where each has a sum and a sum of squares, two vectors wide.
+_ROWS = TILE_ROWS * 3 // 4
+# A pivot this small beside its diagonal is rounding: the columns before it hold everything.
+_NOTHING = 1e-14
+
+
+@compiled
+def gram(columns, out):  # type: ignore[no-untyped-def]
+    """out[i, j, h] = 2/count Σ_c columns[c, i, h] columns[c, j, h]: the mean over complex numbers."""
+    count, size, width = columns.shape
+    scale = 2.0 / count
+    for i in range(size):
+        for j in range(i, size):
+            for h in range(width):
+                out[i, j, h] = 0.0
+            for c in range(count):
+                for h in range(width):
+                    out[i, j, h] += columns[c, i, h] * columns[c, j, h]
+            for h in range(width):
+                out[i, j, h] *= scale
+            for h in range(width):
+                out[j, i, h] = out[i, j, h]
+
+
+@compiled
+def triangle(form, out):  # type: ignore[no-untyped-def]
+    """R with Rᵀ R = form for every h: out[i, j, h] for i ≤ j; rows that add nothing are zero."""
+    size, width = form.shape[0], form.shape[2]
+    inverse = np.empty(width)
+    for i in range(size):
+        for j in range(i, size):
+            for h in range(width):
+                out[i, j, h] = form[i, j, h]
+            for k in range(i):
+                for h in range(width):
+                    out[i, j, h] -= out[k, i, h] * out[k, j, h]
+            if i == j:
+                for h in range(width):
+                    pivot = out[i, i, h]
+                    inverse[h] = 1.0 / np.sqrt(pivot) if pivot > _NOTHING * form[i, i, h] else 0.0
+            for h in range(width):
+                out[i, j, h] *= inverse[h]
+
+
+@_emitted
+def _inverse_norms(_, code, code_step, count, size, triangles, eps, out, columns):  # type: ignore[no-untyped-def]
+    """The body of `inverse_norms`."""
+
+    def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        of = Arguments(context, builder, found, arguments)
+        code, code_step, count, size, triangles, eps, out, columns = of.values
+        lanes = of.lanes
+        entries = builder.udiv(builder.mul(size, builder.add(size, whole(1))), whole(2))
+
+        def panel(column: Any, width: int) -> None:
+            begin = of.row(triangles, column, entries)
+
+            def tile(t: Any, rows: int) -> None:
+                codes = [of.row(code, builder.add(t, whole(r)), code_step) for r in range(rows)]
+
+                def add_row(i: Any, carry: list[Any]) -> list[Any]:
+                    at, squares = carry[0], carry[1:]
+
+                    def add(j: Any, sums: list[Any]) -> list[Any]:
+                        matrix = of.vectors(
+                            of.row(begin, builder.add(at, builder.sub(j, i)), whole(width * lanes.count)), width
+                        )
+                        found = []
+                        for r in range(rows):
+                            factor = lanes.spread_from(codes[r], j)
+                            found += [lanes.multiply_add(factor, matrix[v], sums[r * width + v]) for v in range(width)]
+                        return found
+
+                    sums = carried(builder, (i, size, 1), [lanes.zero] * (rows * width), add)
+                    following = builder.add(at, builder.sub(size, i))
+                    pairs = zip(sums, squares, strict=True)
+                    return [following, *(lanes.multiply_add(x, x, square) for x, square in pairs)]
+
+                start = [whole(0), *[lanes.spread(eps)] * (rows * width)]
+                squares = carried(builder, (whole(0), size, 1), start, add_row)[1:]
+                for r in range(rows):
+                    roots = [lanes.inverse_root(each) for each in squares[r * width : (r + 1) * width]]
+                    of.put(roots, of.row(out, builder.add(t, whole(r)), columns, column))
+
+            over_rows(builder, count, _ROWS, tile)
+
+        over_panels(builder, columns, lanes, panel)
+        return context.get_dummy_value()
+
+    fits = are_flat(code, triangles, out) and eps == out.dtype
+    return (types.void(code, _count, _count, _count, triangles, eps, out, _count), generate) if fits else None
+
+
+@_emitted
+def _norms_backward(_, code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
+    """The body of `norms_backward`."""
+
+    def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        of = Arguments(context, builder, found, arguments)
+        code, code_step, count, size, forms, d_square, columns, d_code, d_step = of.values
+        lanes, entries = of.lanes, builder.mul(size, size)
+
+        def panel(column: Any, width: int) -> None:
+            begin = of.row(forms, column, entries)
+
+            def tile(t: Any, rows: int) -> None:
+                steps = [builder.add(t, whole(r)) for r in range(rows)]
+
+                def add_row(i: Any) -> None:
+                    own = of.row(begin, builder.mul(i, size), whole(width * lanes.count))
+                    found = row_sums(of, code, code_step, t, rows, own, size, [lanes.zero] * width)
+                    products = []
+                    for step, sums in zip(steps, found, strict=True):
+                        along, slopes = lanes.zero, of.vectors(of.row(d_square, step, columns, column), width)
+                        for pair in zip(sums, slopes, strict=True):
+                            along = lanes.multiply_add(*pair, along)
+                        products.append(along)
+                    lanes.add_sums(products, of.row(d_code, i, d_step, t))
+
+                repeated(builder, (whole(0), size, 1), add_row)
+
+            over_rows(builder, count, TILE_ROWS, tile)
+
+        over_panels(builder, columns, lanes, panel)
+        return context.get_dummy_value()
+
+    fits = are_flat(code, forms, d_square, d_code)
+    kinds = (code, _count, _count, _count, forms, d_square, _count, d_code, _count)
+    return (types.void(*kinds), generate) if fits else None
+
+
+@compiled
+def inverse_norms(code, code_step, count, size, triangles, eps, out, columns):  # type: ignore[no-untyped-def]
+    """out[t, :columns] = 1/√(|R z̃_t|² + eps); `triangles` are panels of R's rows, each from its diagonal on."""
+    _inverse_norms(code, code_step, count, size, triangles, eps, out, columns)
+
+
+@compiled
+def norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
+    """d_code[i, t] += 2 Σ_h d_square[t, h] (G_h z̃_t)_i; `forms` are panels of 2G, [i][j]."""
+    _norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step)
+
+
+@compiled
+def turned(x, step, count, columns, out, out_step):  # type: ignore[no-untyped-def]
+    """out[c, t] = x[t, c]."""
+    for t in range(count):
+        for c in range(columns):
+            out[np.uint64(c * out_step + t)] = x[np.uint64(t * step + c)]
+
+
+@compiled
+def turned_back(x, step, count, columns, out, out_step):  # type: ignore[no-untyped-def]
+    """out[t, c] = x[c, t]."""
+    for t in range(count):
+        for c in range(columns):
+            out[np.uint64(t * out_step + c)] = x[np.uint64(c * step + t)]
+
+
+@compiled
+def monomials(code, size, steps, lanes, out):  # type: ignore[no-untyped-def]
+    """z̃_i z̃_j for i ≤ j from z̃ turned, (size, steps) and (pairs, steps), whole vectors of steps."""
+    at = 0
+    for i in range(size):
+        for j in range(i, size):
+            for t in range(0, steps, lanes):
+                store(load(code, i * steps + t) * load(code, j * steps + t), out, at + t)
+            at += steps

@@ -1,0 +1,54 @@
+"""One mix over a tile of steps: out_t = Σ_i z̃_ti (x_t K_i), its column norms, and their gradients."""
+
+import numpy as np
+
+from tides.kernels.cpu.column_loops import monomials, norms_backward, turned
+from tides.kernels.cpu.intervals import compiled
+from tides.kernels.cpu.products import add_products, add_scaled_rows, scaled_rows_backward
+from tides.kernels.cpu.row_loops import scaled_rows
+
+
+@compiled
+def mix_forward(x, x_step, depth, count, code, code_step, size, kernel, out, columns):  # type: ignore[no-untyped-def]
+    """out (count, columns) from x (count, depth) and the code."""
+    out[: count * columns] = out.dtype.type(0)
+    for i in range(size):
+        matrix = kernel[i * depth * columns :]
+        add_scaled_rows(x, x_step, count, matrix, depth, code[i:], code_step, out, columns, columns)
+
+
+@compiled
+def mix_backward(  # type: ignore[no-untyped-def]
+    gradient, outputs, out_columns, count, code, code_step, size, back, x, inputs, in_columns, lanes, work,
+    d_x, d_code, d_step, d_kernel,
+):  # fmt: skip
+    """d_x and the mix's share of `d_code` (i, step); that of K is added to `d_kernel` (i, inputs, out_columns)."""
+    d_x[: count * in_columns] = d_x.dtype.type(0)
+    for i in range(size):
+        matrix = back[i * outputs * in_columns :]
+        scaled_rows_backward(
+            gradient, out_columns, count, matrix, outputs, code[i:], code_step, x, d_x, in_columns, in_columns,
+            d_code[i * d_step :],
+        )  # fmt: skip
+        scaled_rows(x, in_columns, count, in_columns, lanes, code[i:], code_step, work)
+        own = d_kernel[i * inputs * out_columns :]
+        add_products(work, in_columns, 1, count, inputs, gradient, out_columns, out_columns, own)
+
+
+@compiled
+def columns_backward(  # type: ignore[no-untyped-def]
+    d_square, columns, count, code, code_step, size, forms, lanes, code_turned, work, d_code, d_step, d_forms
+):
+    """The norms' share of `d_code` (i, step) from the gradient of the mean squares; that of G is added to `d_forms`."""
+    norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step)
+    turned(code, code_step, count, size, code_turned, d_step)
+    monomials(code_turned, size, d_step, lanes, work)
+    add_products(work, 1, d_step, count, d_forms.size // columns, d_square, columns, columns, d_forms)
+
+
+@compiled
+def room(size, like):  # type: ignore[no-untyped-def]
+    """Memory that begins with a cache line; zeros, as products read what stands behind the features."""
+    space = np.zeros(size + 16, dtype=like.dtype)
+    begin = (-space.ctypes.data % 64) // space.itemsize
+    return space[begin : begin + size]

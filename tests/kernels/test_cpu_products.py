@@ -1,0 +1,70 @@
+"""Products in registers and column norms of the `cpu` backend against their definitions, at sizes that fill no tile."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="the cpu backend needs numba")
+
+from tests.tolerances import FLOAT32_FORWARD
+from tides.kernels.cpu.column_loops import gram, inverse_norms, triangle
+from tides.kernels.cpu.products import add_products, add_scaled_rows
+from tides.kernels.cpu.vectors import VECTOR
+
+LANES = VECTOR // 4
+
+
+def draw(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def panels(matrix: Any) -> Any:
+    width = 2 * LANES
+    return np.concatenate([matrix[:, c : c + width].ravel() for c in range(0, matrix.shape[1], width)])
+
+
+@pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 5, 3), (24, 32, 2)])
+def test_rows_times_a_matrix(count: int, depth: int, vectors: int) -> None:
+    columns = vectors * LANES
+    x, matrix, scale, out = draw(count, depth), draw(depth, columns), draw(count), draw(count, columns)
+    wanted = out + scale[:, None] * (x @ matrix)
+    add_scaled_rows(
+        x.ravel(), depth, count, panels(matrix), depth, scale, 1, out.reshape(-1), columns, columns
+    )  # fmt: skip
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
+
+
+@pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 11, 3)])
+def test_products_summed_over_rows(count: int, depth: int, vectors: int) -> None:
+    columns = vectors * LANES
+    x, y, out = draw(count, depth), draw(count, columns), draw(depth, columns)
+    wanted = out + x.T @ y
+    add_products(x.ravel(), depth, 1, count, depth, y.ravel(), columns, columns, out.reshape(-1))
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
+
+
+def test_column_norms_keep_their_digits_in_float32() -> None:
+    """Columns that cancel to a thousandth, and fewer rows than entries of the code, so that the form is singular."""
+    size, rows, steps = 5, 4, 30
+    columns = np.random.default_rng(0).standard_normal((rows, size, LANES))
+    columns[:, -1] = -columns[:, 0] * (1 + 1e-3)
+    code = draw(steps + 1, LANES)
+    code[:, 0] = code[:, size - 1] = 1
+    form, root = np.empty((size, size, LANES)), np.zeros((size, size, LANES))
+    gram(columns, form)
+    triangle(form, root)
+    triangles = np.concatenate([root[i, i:] for i in range(size)]).astype(np.float32).ravel()
+    out = np.empty((steps, LANES), np.float32)
+    inverse_norms(code.ravel(), LANES, steps, size, triangles, np.float32(1e-6), out.reshape(-1), LANES)
+    exact = code[:steps, :size].astype(np.float64)
+    square = np.square(np.einsum("cih,ti->cth", columns, exact)).sum(0) * 2 / rows
+    np.testing.assert_allclose(out, 1 / np.sqrt(square + 1e-6), rtol=FLOAT32_FORWARD)
+
+
+def test_a_norm_that_overflows_is_no_norm() -> None:
+    code = np.ones((2, LANES), np.float32)
+    code[0] = 1e30
+    out = np.empty((1, LANES), np.float32)
+    inverse_norms(code.ravel(), LANES, 1, 1, np.ones(LANES, np.float32), np.float32(1e-6), out.reshape(-1), LANES)
+    assert np.isnan(out).all()
