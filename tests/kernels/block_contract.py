@@ -76,10 +76,9 @@ def check_block(case: dict[str, Any], sizes: tuple[int, int, int], l: int, padde
         assert error < bound, f"{case} {name}: {error:.1e}"
 
 
-def check_stack(device: str, l: int, sizes: tuple[int, int, int], *, padded: bool) -> None:
+def check_stack(device: str, l: int, sizes: tuple[int, int, int], *, padded: bool, depth: int) -> None:
     """Blocks of a model as one operator equal the composed float64 ones: features, states, gradients, statistics."""
     h, p, r = sizes
-    depth = 3 if padded else 2
     outcomes = []
     for backend, dtype in (("reference", torch.float64), ("triton", torch.float32)):
         torch.manual_seed(0)

@@ -1,7 +1,7 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones), `all-blocks`, `passes`, `addresses` or `all-addresses`
-says what to check.
+`layers` (the parts of a block), `blocks` (a few whole ones), `passes`, `halves` or `addresses` says what to check, and
+`all-blocks`, `all-halves` or `all-addresses` more of it.
 """
 
 import importlib
@@ -14,6 +14,7 @@ from tests.functional.layers import Case, describe
 from tests.kernels.address_check import check_the_check, checked_addresses
 from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
 from tests.kernels.contract import Problem, check
+from tests.kernels.halves_contract import check_halves
 from tests.kernels.passes_contract import check_mixes, check_passes
 from tides.functional.tail import TailWeights
 from tides.functional.tail import gated_tail as plain_tail
@@ -102,7 +103,8 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
         check_block(case, (3, 2, 2 + number % 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
     gradients._RANGE, config._KEPT = (64, 64), kept
-    check_stack("cpu", 6, (3, 2, 2), padded=len(cases) > 1)
+    for padded, depth in ((True, 3), (False, 1)) if len(cases) > 1 else ((False, 2),):
+        check_stack("cpu", 6, (3, 2, 2), padded=padded, depth=depth)
     check_stacked("cpu", 7)
     check_dropout("cpu", 7)
     print(f"{len(cases)} blocks, stacked models and dropout")
@@ -157,6 +159,8 @@ def main(what: str) -> None:
         check_layers()
     elif what == "passes":
         check_bilinear_forms()
+    elif what.endswith("halves"):
+        print(f"products of halves, and blocks of {check_halves(what != 'halves')} scales")
     else:
         check_blocks(CASES if what == "all-blocks" else [CASES[1]])
 

@@ -28,9 +28,9 @@ def test_a_long_block_in_several_ranges_equals_its_parts(monkeypatch: pytest.Mon
     check_block({}, (8, 4, 2), 20_001, False, "cuda")
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_blocks_of_a_model_are_one_operator(padded: bool) -> None:
-    check_stack("cuda", 300, (7, 3, 2), padded=padded)
+@pytest.mark.parametrize(("padded", "depth"), [(False, 2), (True, 3), (False, 1)])
+def test_blocks_of_a_model_are_one_operator(padded: bool, depth: int) -> None:
+    check_stack("cuda", 300, (7, 3, 2), padded=padded, depth=depth)
 
 
 def test_stacked_models_are_each_by_itself() -> None:

@@ -27,10 +27,11 @@ def test_no_rows_are_multiplied_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hb", "ib", "ob", "wanted"), [(32, 16, 32, 4), (16, 32, 64, 4), (32, 32, 64, 2), (16, 16, 16, 8)]
+    ("rank", "wide", "across", "wanted"),
+    [(8, 32, 32, 4), (16, 16, 64, 4), (8, 32, 64, 2), (8, 16, 16, 8), (1, 8, 32, 8)],
 )
-def test_sums_of_a_program_fit_its_registers(hb: int, ib: int, ob: int, wanted: int) -> None:
-    assert TILES["weights"].group(8, hb, ib, ob) == wanted
+def test_sums_of_a_program_fit_its_registers(rank: int, wide: int, across: int, wanted: int) -> None:
+    assert TILES["weights"].group(rank, wide, across) == wanted
 
 
 def test_registers_are_bounded_where_a_tile_says_so() -> None:

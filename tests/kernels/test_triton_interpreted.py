@@ -38,6 +38,15 @@ def test_interpreted_passes_of_bilinear_forms_equal_torch() -> None:
     assert "6 shapes of every pass" in _interpret("passes")
 
 
+def test_interpreted_products_of_halves_are_accurate_for_numbers_of_any_size() -> None:
+    assert "products of halves, and blocks of 1 scales" in _interpret("halves")
+
+
+@pytest.mark.slow
+def test_interpreted_blocks_are_accurate_for_numbers_of_any_size() -> None:
+    assert "products of halves, and blocks of 5 scales" in _interpret("all-halves")
+
+
 def test_kernels_touch_their_own_buffers_alone() -> None:
     assert "addresses of 1 blocks and 0 scans" in _interpret("addresses")
 

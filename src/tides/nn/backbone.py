@@ -72,7 +72,7 @@ class Backbone(nn.Module):
         self, hidden: Tensor, gaps: Tensor, valid: Tensor | None, state: BackboneState | None
     ) -> tuple[Tensor, list[SSMState]]:
         blocks = self._typed_blocks()
-        together = run_stack(blocks, hidden, gaps, valid) if state is None and len(blocks) > 1 else None
+        together = run_stack(blocks, hidden, gaps, valid) if state is None else None
         if together is not None:
             return together
         states = []

@@ -56,7 +56,7 @@ def fused_block(
     """
     config = BlockConfig.of(layout_of(weights, tail), spec, dropout)
     if isinstance(norm, RunningNorm):
-        out, states = _run_stack(config, x, [norm], gaps, spec, ordered(weights, tail), valid)
+        out, states = _run_stack(config, x, [norm], gaps, spec, ordered(weights, tail), valid, whole=False)
         return out, states[0]
     gaps, behind = _both_gaps(gaps, spec, valid)
     seed = torch.rand(1, device=x.device) if dropout > 0 else None
@@ -76,7 +76,7 @@ def fused_stack(
     valid: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, list[SSMState]]:
-    """Blocks of one configuration, one behind the other, as one autograd function; gaps get no gradient."""
+    """Blocks of one configuration, all of a model, as one autograd function; gaps get no gradient."""
     layout = layout_of(*layers[0])
     config = BlockConfig.of(layout, spec, dropout)
     parameters: list[Tensor] = []
@@ -84,7 +84,7 @@ def fused_stack(
         parameters += ordered(weights, tail)
         if layout.stride != layout.size:
             parameters.append(x.new_empty(layout.stride - layout.size))
-    return _run_stack(config, x, norms, gaps, spec, parameters, valid)
+    return _run_stack(config, x, norms, gaps, spec, parameters, valid, whole=True)
 
 
 def _run_stack(
@@ -95,10 +95,14 @@ def _run_stack(
     spec: SSMSpec,
     parameters: list[Tensor],
     valid: Tensor | None,
+    *,
+    whole: bool,
 ) -> tuple[Tensor, list[SSMState]]:
     gaps, behind = _both_gaps(gaps, spec, valid)
     seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
-    arguments = (config, norms, valid, seed, x, gaps, behind, *parameters)
+    # The backward pass of a model's only block comes next: what it would make again takes no more memory if it is kept.
+    keeps = (whole and len(norms) == 1) or keeps_states(config.layout, *x.shape[:2])
+    arguments = (config, keeps, norms, valid, seed, x, gaps, behind, *parameters)
     out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
 
@@ -119,6 +123,7 @@ class BlockFunction(_SingleLevelFunction):
     def forward(
         ctx: Any,
         config: BlockConfig,
+        keeps: bool,
         norms: list[RunningNorm],
         valid: Tensor | None,
         seed: Tensor | None,
@@ -132,7 +137,6 @@ class BlockFunction(_SingleLevelFunction):
         if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
             raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
         batch, steps, _ = x.shape
-        keeps = keeps_states(config.layout, batch, steps)
         norm = "batch" if norms[0].training else "running"
         shape = BlockShape(1, batch, steps, valid is not None, norm, keeps, len(norms))
         inputs = BlockInputs(
@@ -152,10 +156,10 @@ class BlockFunction(_SingleLevelFunction):
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
         own = torch.zeros_like(x) if gradient is None else gradient.contiguous()
         dx, _, d_gaps, d_behind, d_packed = run_backward(
-            ctx.config, ctx.shape, inputs, Kept(*kept), own, d_last, d_gaps_wanted=any(ctx.needs_input_grad[5:7]),
+            ctx.config, ctx.shape, inputs, Kept(*kept), own, d_last, d_gaps_wanted=any(ctx.needs_input_grad[6:8]),
             overwrite=own is not gradient,
         )  # fmt: skip
-        return None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
+        return None, None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
 
 
 @torch.library.custom_op("tides::block_triton", mutates_args=())

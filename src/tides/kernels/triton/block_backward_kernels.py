@@ -12,8 +12,27 @@ import triton.language as tl
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
 from tides.kernels.triton.block_tail_kernels import store_matrix
 from tides.kernels.triton.block_weight_kernels import alone, weighted
-from tides.kernels.triton.product_kernels import inverse_rms, mix, mix_backward, product, split
+from tides.kernels.triton.product_kernels import (
+    halve_rows,
+    inverse_rms,
+    mix,
+    mix_backward,
+    open_matrices,
+    product,
+    split,
+)
 from tides.kernels.triton.tail_kernels import load_matrix
+
+
+@triton.jit
+def through_norms(
+    slope, code, gram, model, R: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, HB: tl.constexpr,
+    IB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The code's gradient through the column norms: 2 Σ_h slope_h (G_h z̃)_i."""
+    matrices, units = open_matrices(gram, model, (R + 1) * IB * HB, HB)
+    halves, unit = halve_rows(slope * units)
+    return mix(halves, code, matrices, R, GRAMS, STAGES, HB, IB, IB, PRECISION) * (2.0 * unit)
 
 
 @triton.jit
@@ -75,15 +94,15 @@ def readout_backward_kernel(
         rho = tl.load(d_square + at_local, in_h, 0.0)
         slope = -0.5 * rho * rho * d_y * tl.load(left + at_local, in_h, 0.0)
         tl.store(d_square + at_local, slope, in_h)
-        # Through the column norms: 2 Σ_h slope_h (G_h z̃)_i.
-        gram += model * 2 * (R + 1) * IB * HB
-        d_code = 2.0 * mix(split(slope), code, gram, R, GRAMS, STAGES, HB, IB, IB, PRECISION)
+        d_code = through_norms(slope, code, gram, model, R, GRAMS, STAGES, HB, IB, PRECISION)
         scaled = scaled * rho
     tl.store(left + at_local, scaled, in_h)
     v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
-    kernel += model * 2 * (R + 1) * OB * HB
-    d_v, d_code = mix_backward(split(scaled), v, code, d_code, kernel, R, COUNT, STAGES, HB, OB, IB, PRECISION)
-    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, in_code)
+    matrices, units = open_matrices(kernel, model, (R + 1) * OB * HB, HB)
+    halves, unit = halve_rows(scaled * units)
+    d_v, d_mixed = mix_backward(halves, v, code, matrices, R, COUNT, STAGES, HB, OB, IB, PRECISION)
+    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code + d_mixed * unit, in_code)
+    d_v = d_v * unit
     d_v = tl.where((o % 2 == 1)[None, :], -d_v, d_v)
     at_o = row[:, None] * (2 * P) + o[None, :]
     tl.store(d_s + at_o, d_v, live[:, None] & (o < 2 * P)[None, :])
@@ -119,21 +138,20 @@ def drive_backward_kernel(
     tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
     scaled = u
     if NORM:
-        root += model * 2 * (R + 1) * HB * IB
-        gram += model * 2 * (R + 1) * IB * HB
-        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+        rho = inverse_rms(code, root, model, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
         scaled = u * rho
     tl.store(left + at_local, scaled, in_h)
-    g = split(tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0))
-    d_code = tl.zeros((BM, IB), tl.float32)
-    mirror += model * 2 * (R + 1) * HB * OB
-    d_v, d_code = mix_backward(g, scaled, code, d_code, mirror, R, COUNT, STAGES, OB, HB, IB, PRECISION)
+    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
+    halves, unit = halve_rows(g)
+    matrices, units = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
+    d_v, d_code = mix_backward(halves, scaled * units, code, matrices, R, COUNT, STAGES, OB, HB, IB, PRECISION)
+    d_v = d_v * unit * units
+    d_code = d_code * unit
     if NORM:
         slope = -0.5 * rho * rho * d_v * scaled
         d_v = d_v * rho
         tl.store(d_square + at_local, slope, in_h)
-        # Through the column norms: 2 Σ_h slope_h (G_h z̃)_i.
-        d_code += 2.0 * mix(split(slope), code, gram, R, GRAMS, STAGES, HB, IB, IB, PRECISION)
+        d_code += through_norms(slope, code, gram, model, R, GRAMS, STAGES, HB, IB, PRECISION)
     tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
     tl.store(d_u + at_h, tl.load(d_u + at_h, in_h, 0.0) + d_v, in_h)
 

@@ -4,6 +4,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
+from tides.kernels.triton.evolve import chunk_steps
 from tides.kernels.triton.launch import aligned
 from tides.kernels.triton.packing import Layout
 
@@ -77,13 +78,12 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
     """What the forward pass keeps besides its inputs, all of it small: name and number of elements."""
     models = shape.models
     h, i = padded(layout.width), padded(layout.rank + 1)
-    # Two halves of everything (`product_kernels`).
-    matrices = 2 * models * (layout.rank + 1)
-    grams = matrices * i * h if layout.mix_norm else 0
+    # Two halves of everything, each of two bytes, and a unit for every h (`product_kernels`).
+    grams = models * ((layout.rank + 1) * i * h + h) if layout.mix_norm else 0
     sizes: dict[str, int] = {}
     for name, directions in (("drive", 1), ("readout", layout.directions)):
-        width = padded(2 * layout.modes * directions)
-        sizes |= {f"{name} kernel": matrices * h * width, f"{name} mirror": matrices * h * width}
+        kernel = models * ((layout.rank + 1) * padded(2 * layout.modes * directions) * h + h)
+        sizes |= {f"{name} kernel": kernel, f"{name} mirror": kernel}
         sizes |= {f"{name} root": grams, f"{name} gram": grams}
     clocks = shape.sequences * layout.modes
     sizes |= {"frequency": clocks, "scale": clocks, "affine": 2 * layout.width, "moments": 2 * layout.width}
@@ -91,6 +91,10 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
         places = clocks * shape.steps
         sizes |= {"decay": places, "drives": 2 * places}
         sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
+    else:
+        # What reaches every chunk of the scans, which the backward pass makes again from there.
+        chunks = -(-shape.steps // chunk_steps(shape.sequences, shape.steps, layout.modes))
+        sizes |= {f"carries {direction}": 2 * clocks * chunks for direction in range(layout.directions)}
     return sizes
 
 

@@ -10,7 +10,7 @@ from tides.kernels.triton.block_backward_kernels import (
 from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
+from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, pair_width
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.launch import Buffer
@@ -22,7 +22,7 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 # weights, steps of a range.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 264
+_SUM_PROGRAMS = 396
 _RANGE = (1 << 13, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -44,6 +44,7 @@ class BlockGradients:
         eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
         self.range = min(rows, max(_ROWS, min(most, max(least, eighth)) // models))
         self.starts = range(0, rows, self.range)
+        self.jb = pair_width(run.layout.rank)
         self.totals = self._totals()
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
@@ -66,13 +67,13 @@ class BlockGradients:
         partial = plan.space(shape.models, programs, width)
         d_inner = plan.space(shape.models, self.range, 2 * layout.inner)
         gated = plan.space(shape.models, self.range, layout.inner)
-        sums = self.d_packed.part(layout.at_skip, width)
         matrices = run.readout
         readout, backward, tail_tile = (run.tile(name) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
         backward_flags = {key: value for key, value in backward_flags.items() if key not in _UNUSED}
+        weights = WeightSums(self, self.totals[-1], run.readout_width, output=True)
         for start in self.starts:
             part = (shape.rows, layout.size, start, self.range)
             plan.launch(
@@ -89,13 +90,14 @@ class BlockGradients:
                 tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
                 **tail_flags, **sums_tile.flags, ALONE=LEAST_ROWS // run.hb,
             )  # fmt: skip
-            self._sum(partial, sums, programs, width, layout.size, add=start > 0)
             plan.launch(
                 readout_backward_kernel, run.grid(backward, self.range), run.packed, matrices.kernel, matrices.gram,
                 *both, *d_both, self.d_u, left, d_square, codes, self.d_readout_codes, *part, layout.at_skip,
                 config.factor, **backward_flags,
             )  # fmt: skip
-            self._weights(self.totals[-1], buffers, start, both, run.readout_width, output=True)
+            weights.add(buffers, start, both)
+        self.sum(partial, self.d_packed.part(layout.at_skip, width), programs, width, layout.size)
+        weights.finish()
         plan.release(*set(buffers), partial, d_inner, gated)
         return d_states
 
@@ -138,13 +140,15 @@ class BlockGradients:
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
         tile = run.tile("drive_backward")
+        weights = WeightSums(self, self.totals[0], run.ob, output=False)
         for start in self.starts:
             plan.launch(
                 drive_backward_kernel, run.grid(tile, self.range), *run.inputs, *run.drive[1:], d_drive, self.d_u,
                 *buffers, d_codes, shape.rows, layout.size, start, self.range, layout.at_drive_code, config.eps,
                 **run.drive_flags, **run.tile_flags(tile, run.hb, backward=True),
             )  # fmt: skip
-            self._weights(self.totals[0], buffers, start, (d_drive, d_drive), run.ob, output=False)
+            weights.add(buffers, start, (d_drive, d_drive))
+        weights.finish()
         self._unpack()
         tile = TILES["heads"]
         tiles, programs = shares(shape.rows, tile.rows, _PROGRAMS)
@@ -157,7 +161,7 @@ class BlockGradients:
             layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
             **flags, **tile.flags, LEAST=LEAST_ROWS,
         )  # fmt: skip
-        self._sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
+        self.sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
         plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
 
     def norm(self, d_affine: Buffer) -> None:
@@ -171,33 +175,11 @@ class BlockGradients:
     def _totals(self) -> list[Buffer]:
         """Room for the gradients of K and of the Gram form, as `block_weight_kernel` has them, the drive's first."""
         run, layout, models = self.run, self.layout, self.shape.models
-        pairs = layout.rank * run.ib + 1 if layout.mix_norm else 0
+        pairs = layout.rank * self.jb + run.ib if layout.mix_norm else 0
         widths = (run.ob, run.readout_width)
         sizes = [models * run.hb * ((layout.rank + 1) * width + pairs) for width in widths]
         self.whole = self.plan.space(sum(sizes))
         return [self.whole.part(0, sizes[0]), self.whole.part(sizes[0], sizes[1])]
-
-    def _weights(
-        self, total: Buffer, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer], width: int, *,
-        output: bool,
-    ) -> None:  # fmt: skip
-        """Add a range to the total so far."""
-        run, layout, models = self.run, self.layout, self.shape.models
-        left, d_square, codes = buffers
-        tile = TILES["weights"]
-        group = tile.group(layout.rank, run.hb, run.ib, width)
-        groups = -(-layout.rank // group)
-        per_split = -(-self.range * groups // (_SUM_PROGRAMS * tile.rows)) * tile.rows
-        splits = -(-self.range // per_split)
-        partial = self.plan.space(splits * total.size)
-        self.plan.launch(
-            block_weight_kernel, (groups, splits, models), left, *right, codes, d_square, partial, self.shape.rows,
-            start, self.range, per_split, H=layout.width, P2=2 * layout.modes, R=layout.rank, HB=run.hb, OB=width,
-            IB=run.ib, GROUP=group, ALONE=LEAST_ROWS // run.hb, STAGES=tile.stages, NORM=layout.mix_norm,
-            BOTH=output and layout.directions == 2, OUTPUT=output, PRECISION=run.precision, **tile.flags,
-        )  # fmt: skip
-        self._sum(partial, total, splits, total.size // models, total.size // models, add=start > 0)
-        self.plan.release(partial)
 
     def _unpack(self) -> None:
         """From the gradients of K and of the Gram form to those of the mixes' weights."""
@@ -208,21 +190,53 @@ class BlockGradients:
             plan.launch(
                 unpack_kernel, (layout.width, models, mixes), run.packed, total, self.d_packed, d_norm, layout.size,
                 base, step, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=padded(2 * modes), IB=run.ib,
-                NORM=layout.mix_norm,
+                JB=self.jb, NORM=layout.mix_norm,
             )  # fmt: skip
             if layout.mix_norm:
                 at = self.d_packed.part(layout.at_norm(base, modes // layout.modes), modes)
-                self._sum(d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
+                self.sum(d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
             plan.release(d_norm)
         plan.release(self.whole)
 
-    def _sum(
+    def sum(
         self, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *, rest: Buffer | None = None,
-        split: int | None = None, add: bool = False, mixes: int = 1, step: int = 0,
+        split: int | None = None, mixes: int = 1, step: int = 0,
     ) -> None:  # fmt: skip
         """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`."""
         tall, wide = _SUM_TILE
         self.plan.launch(
             sum_kernel, (-(-width // wide), self.shape.models, mixes), partial, out, rest or out, rows, width,
-            width if split is None else split, stride, step, BR=tall, BC=wide, ADD=add,
+            width if split is None else split, stride, step, BR=tall, BC=wide,
         )  # fmt: skip
+
+
+class WeightSums:
+    """The sums for one mix's weights, with `width` planes: range by range in a row for every split, then all rows."""
+
+    def __init__(self, gradients: BlockGradients, total: Buffer, width: int, *, output: bool) -> None:
+        self.gradients, self.total = gradients, total
+        run, layout, rows, jb = gradients.run, gradients.layout, gradients.range, gradients.jb
+        tile = TILES["weights"]
+        group, pairs = tile.group(layout.rank, run.hb, width), tile.group(layout.rank, jb, run.hb)
+        self.kinds = 1 + -(-layout.rank // group) + (-(-layout.rank // pairs) if layout.mix_norm else 0)
+        self.per_split = -(-rows * self.kinds // (_SUM_PROGRAMS * tile.rows)) * tile.rows
+        self.splits = -(-rows // self.per_split)
+        self.partial = run.plan.space(self.splits * total.size)
+        self.flags = {"H": layout.width, "P2": 2 * layout.modes, "R": layout.rank, "HB": run.hb, "OB": width}
+        self.flags |= {"IB": run.ib, "JB": jb, "GROUP": group, "PAIRS": pairs, "LEAST": LEAST_ROWS}
+        self.flags |= {"STAGES": tile.stages, "NORM": layout.mix_norm, "OUTPUT": output} | tile.flags
+        self.flags |= {"BOTH": output and layout.directions == 2}
+
+    def add(self, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer]) -> None:
+        """A range; the first one comes first."""
+        run, shape = self.gradients.run, self.gradients.shape
+        left, d_square, codes = buffers
+        run.plan.launch(
+            block_weight_kernel, (self.kinds, self.splits, shape.models), left, *right, codes, d_square, self.partial,
+            shape.rows, start, self.gradients.range, self.per_split, **self.flags, PRECISION=run.precision,
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        size = self.total.size // self.gradients.shape.models
+        self.gradients.sum(self.partial, self.total, self.splits, size, size)
+        self.gradients.plan.release(self.partial)

@@ -8,7 +8,7 @@ backward pass.
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.product_kernels import inverse_rms, mix, product, split
+from tides.kernels.triton.product_kernels import halve_rows, inverse_rms, mix, open_matrices, product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
 STANDARD, EXP, STABLE, SOFTPLUS = 0, 1, 2, 3
@@ -135,11 +135,12 @@ def enter_kernel(
 
     down = packed + at_down
     code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
+    scaled = u
     if NORM:
-        root += model * 2 * (R + 1) * HB * IB
-        halves = split(u * inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION))
-    kernel += model * 2 * (R + 1) * OB * HB
-    v = mix(halves, code, kernel, R, COUNT, STAGES, HB, OB, IB, PRECISION)
+        scaled = u * inverse_rms(code, root, model, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+    matrices, units = open_matrices(kernel, model, (R + 1) * OB * HB, HB)
+    halves, unit = halve_rows(scaled * units)
+    v = mix(halves, code, matrices, R, COUNT, STAGES, HB, OB, IB, PRECISION) * unit
     o = tl.arange(0, OB)
     v = tl.where(keep[:, None], v, 0.0)
     tl.store(drive + row[:, None] * (2 * P) + o[None, :], v, live[:, None] & (o < 2 * P)[None, :])
@@ -155,13 +156,12 @@ def read_out(
     """Re(C s) of a block of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with."""
     down = packed + at_down
     code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    v = split(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
-    mirror += model * 2 * (R + 1) * HB * OB
-    y = mix(v, code, mirror, R, COUNT, STAGES, OB, HB, IB, PRECISION)
+    v, unit = halve_rows(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
+    matrices, units = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
+    y = mix(v, code, matrices, R, COUNT, STAGES, OB, HB, IB, PRECISION) * unit * units
     rho = tl.zeros_like(y) + 1.0
     if NORM:
-        root += model * 2 * (R + 1) * HB * IB
-        rho = inverse_rms(code, root, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
+        rho = inverse_rms(code, root, model, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
     return y * rho, code, rho
 
 

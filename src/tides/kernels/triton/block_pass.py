@@ -166,7 +166,8 @@ class BlockPass:
             shape = (self.shape.sequences, self.shape.steps, self.layout.modes, 2)
             states = [self.plan.space(*shape) for _ in range(self.layout.directions)]
         for k, (scan, inputs) in enumerate(self.scans(decay, drive)):
-            scan.run(self.plan, forward_kernel, inputs, (states[k],))
+            carry = None if self.shape.keeps else self.parts[f"carries {k}"]
+            scan.run(self.plan, forward_kernel, inputs, (states[k],), carry=carry, again=again)
         return states
 
     def run_leave(self, states: list[Buffer], out: Buffer) -> None:

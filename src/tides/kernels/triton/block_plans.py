@@ -1,5 +1,6 @@
 """The launches of one block or of a stack of equal ones, planned once for every configuration and shape."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def run_forward(
     x, layout = inputs.x, config.layout
     lead = x.shape[:-2]
     out = torch.empty_like(x)
-    last = [torch.empty((*lead, layout.modes), dtype=torch.complex64, device=x.device) for _ in range(3 * shape.depth)]
+    last = _last_states(3 * shape.depth, (*lead, layout.modes), x.device, apart=shape.norm == "given")
     kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape))
     between = x.new_empty((shape.depth - 1) * _room(config, shape)) if shape.depth > 1 else x
     numbers = (norms[0].eps, norms[0].momentum) if norms else (0.0, 0.0)
@@ -97,6 +98,16 @@ def run_backward(
     plan = _plan_backward(config, shape, matrix_precision(), wanted)
     plan.run(*inputs.filled(), *kept, gradient, *changes, *outputs)
     return gradient if overwrite and shape.depth % 2 == 0 else dx, d_affine, d_gaps, d_behind, d_packed
+
+
+def _last_states(count: int, shape: tuple[int, ...], device: torch.device, *, apart: bool) -> list[Tensor]:
+    """So many complex tensors; those of an operator have to lie `apart`, others in one piece of memory if all of them
+    begin at a multiple of 16 bytes there."""
+    if apart or math.prod(shape) % 2:
+        return [torch.empty(shape, dtype=torch.complex64, device=device) for _ in range(count)]
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        parts: tuple[Tensor, ...] = torch.empty((count, *shape), dtype=torch.complex64, device=device).unbind()
+    return list(parts)
 
 
 def _room(config: BlockConfig, shape: BlockShape) -> int:

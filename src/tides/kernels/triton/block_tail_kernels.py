@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept, load_input
-from tides.kernels.triton.block_weight_kernels import alone, weighted
+from tides.kernels.triton.block_weight_kernels import add_sums, alone, weighted
 from tides.kernels.triton.product_kernels import product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
@@ -100,7 +100,7 @@ def tail_sums_kernel(
     at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
     ALONE: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Sums for the weights of tail and skip."""
+    """Sums for the weights of tail and skip, over all ranges so far."""
     model = tl.program_id(1).to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
     packed += model * W
@@ -142,14 +142,14 @@ def tail_sums_kernel(
         acc_out_bias += g
 
     partial += (model * tl.num_programs(0) + program) * width
-    tl.store(partial + h, tl.sum(acc_skip, axis=0), h < H)
+    add_sums(partial, h, tl.sum(acc_skip, axis=0), h < H, start)
     partial += H
     # A map's weight, then its bias, for value and for gate.
-    at = partial + both // FB * (F * H + F)
-    tl.store(
-        at[:, None] + (both % FB)[:, None] * H + h[None, :], acc_inner, (both % FB < F)[:, None] & (h < H)[None, :]
-    )
-    tl.store(at + F * H + both % FB, tl.sum(acc_inner_bias, axis=0), both % FB < F)
+    at = both // FB * (F * H + F)
+    inside = (f_both < F)[:, None] & (h < H)[None, :]
+    add_sums(partial, at[:, None] + f_both[:, None] * H + h[None, :], acc_inner, inside, start)
+    add_sums(partial, at + F * H + f_both, tl.sum(acc_inner_bias, axis=0), f_both < F, start)
     partial += 2 * (F * H + F)
-    store_matrix(partial, acc_out, tl.arange(0, ALONE * HB), f, H, F)
-    tl.store(partial + H * F + h, tl.sum(acc_out_bias, axis=0), h < H)
+    tall = tl.arange(0, ALONE * HB)[:, None]
+    add_sums(partial, tall * F + f[None, :], acc_out, (tall < H) & (f < F)[None, :], start)
+    add_sums(partial, H * F + h, tl.sum(acc_out_bias, axis=0), h < H, start)

@@ -29,11 +29,11 @@ class Tile(NamedTuple):
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
 
-    def group(self, rank: int, hb: int, ib: int, ob: int) -> int:
-        """How many z_i one program serves whose sums are (z_i, h, o) and (z_i, j, h)."""
-        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // min(hb, ib))
+    def group(self, rank: int, wide: int, across: int) -> int:
+        """How many z_i one program serves whose sums are (z_i, wide, across)."""
+        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // wide)
         # The sums have to fit the registers.
-        return min(wanted, self.columns // max(hb, ib, hb * ob // 32))
+        return min(wanted, self.columns // max(wide, wide * across // 32))
 
 
 TILES = {
@@ -59,3 +59,8 @@ def tile_of(name: str, planes: int) -> Tile:
     """The tile of a pass whose states have so many planes."""
     wide = f"{name}_wide"
     return TILES[wide if planes > 32 and wide in TILES else name]
+
+
+def pair_width(rank: int) -> int:
+    """Room for the z_j of a pair z_i z_j."""
+    return max(8, 1 << (rank - 1).bit_length())

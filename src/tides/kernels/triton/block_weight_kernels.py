@@ -20,18 +20,120 @@ def alone(COUNT: tl.constexpr):
 
 
 @triton.jit
+def load_rows(pointer, offset, live, BM: tl.constexpr, WIDTH: tl.constexpr, WB: tl.constexpr):
+    """Rows `offset`, … of (rows, WIDTH) as a tile (BM, WB), zeros outside."""
+    column = tl.arange(0, WB)[None, :]
+    at = offset * WIDTH + tl.arange(0, BM)[:, None] * WIDTH + column
+    return tl.load(pointer + at, live & (column < WIDTH), 0.0)
+
+
+@triton.jit
+def load_planes(
+    right, behind, offset, live, P2: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, BOTH: tl.constexpr,
+    OUTPUT: tl.constexpr,
+):  # fmt: skip
+    """The halves of the planes that a mix leads to (`OUTPUT`: comes from) as a tile (BM, OB)."""
+    o = tl.arange(0, OB)[None, :]
+    at = offset * P2 + tl.arange(0, BM)[:, None] * P2 + o
+    planes = tl.load(right + at, live & (o < P2), 0.0)
+    if BOTH:
+        planes += tl.load(behind + at - P2, live & (o >= P2) & (o < 2 * P2), 0.0)
+    if OUTPUT:
+        planes = tl.where(o % 2 == 1, -planes, planes)
+    return split(planes)
+
+
+@triton.jit
+def load_members(codes, offset, live, first, R: tl.constexpr, COUNT: tl.constexpr, BM: tl.constexpr):
+    """z_i of the rows for i = first, … (BM, COUNT), zeros beyond the last."""
+    i = first + tl.arange(0, COUNT)[None, :]
+    return tl.load(codes + offset * R + tl.arange(0, BM)[:, None] * R + i, live & (i < R), 0.0)
+
+
+@triton.jit
+def add_sums(out, at, total, inside, start):
+    """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
+    tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
+
+
+@triton.jit
+def sum_members(
+    left, right, behind, codes, out, start, limit, first, H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr,
+    HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
+    BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ z_i left_h right_o for i = first, … (GROUP, HB, OB)."""
+    total = tl.zeros((GROUP * HB, OB), tl.float32)
+    for offset in tl.range(0, limit, BM, num_stages=STAGES):
+        live = offset + tl.arange(0, BM)[:, None] < limit
+        weight = load_members(codes, offset, live, first, R, GROUP, BM)
+        wide = weighted(weight, load_rows(left, offset, live, BM, H, HB), GROUP, HB)
+        total += product(wide, load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT), PRECISION)
+    place = first * HB + tl.arange(0, GROUP * HB)[:, None]
+    o = tl.arange(0, OB)[None, :]
+    add_sums(out, place * OB + o, total, place + o * 0 < R * HB, start)
+
+
+@triton.jit
+def sum_pairs(
+    codes, d_square, out, start, limit, first, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, JB: tl.constexpr,
+    BM: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ z_i z_j dq_h for i = first, … (PAIRS, JB, HB)."""
+    total = tl.zeros((PAIRS * JB, HB), tl.float32)
+    for offset in tl.range(0, limit, BM, num_stages=STAGES):
+        live = offset + tl.arange(0, BM)[:, None] < limit
+        weight = load_members(codes, offset, live, first, R, PAIRS, BM)
+        wide = weighted(weight, load_members(codes, offset, live, 0, R, JB, BM), PAIRS, JB)
+        total += product(wide, split(load_rows(d_square, offset, live, BM, H, HB)), PRECISION)
+    place = first * JB + tl.arange(0, PAIRS * JB)[:, None]
+    h = tl.arange(0, HB)[None, :]
+    add_sums(out, place * HB + h, total, place + h * 0 < R * JB, start)
+
+
+@triton.jit
+def sum_constant(
+    left, right, behind, codes, d_square, out, out_pairs, start, limit, H: tl.constexpr, P2: tl.constexpr,
+    R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr,
+    STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ left_h right_o (HB, OB) and Σ z̃_j dq_h (IB, HB): what the constant 1 is multiplied with."""
+    heights: tl.constexpr = max(1, LEAST // HB)
+    lengths: tl.constexpr = max(1, LEAST // IB)
+    total = tl.zeros((heights * HB, OB), tl.float32)
+    total_pairs = tl.zeros((lengths * IB, HB), tl.float32)
+    j = tl.arange(0, IB)[None, :]
+    for offset in tl.range(0, limit, BM, num_stages=STAGES):
+        live = offset + tl.arange(0, BM)[:, None] < limit
+        wide = weighted(alone(heights), load_rows(left, offset, live, BM, H, HB), heights, HB)
+        total += product(wide, load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT), PRECISION)
+        if NORM:
+            code = tl.where(j == R, 1.0, load_members(codes, offset, live, 0, R, IB, BM))
+            change = split(load_rows(d_square, offset, live, BM, H, HB))
+            total_pairs += product(weighted(alone(lengths), code, lengths, IB), change, PRECISION)
+    h = tl.arange(0, heights * HB)[:, None]
+    o = tl.arange(0, OB)[None, :]
+    add_sums(out, h * OB + o, total, h + o * 0 < HB, start)
+    if NORM:
+        i = tl.arange(0, lengths * IB)[:, None]
+        h = tl.arange(0, HB)[None, :]
+        add_sums(out_pairs, i * HB + h, total_pairs, i + h * 0 < IB, start)
+
+
+@triton.jit
 def block_weight_kernel(
     left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, GROUP: tl.constexpr, ALONE: tl.constexpr, STAGES: tl.constexpr, NORM: tl.constexpr,
-    BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+    JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, LEAST: tl.constexpr,
+    STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ z̃_i left_h right_o over a split of the range (i, HB, OB), then Σ z_i z̃_j dq_h (i < R, IB, HB) and Σ dq_h (HB).
+    """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB) and
+    Σ z̃_j dq_h (IB, HB).
 
-    A program serves GROUP of the z_i; the first group also serves the constant 1 behind them. Pairs z_i z̃_j are the
-    same for every h, and those with i = R are there already as i and j change places.
+    The grid's first axis are kinds of programs, because few could run beside one that holds all sums: GROUP of the z_i,
+    PAIRS of the pairs' z_i, and last the constant 1 behind them.
     """
-    first = tl.program_id(0) * GROUP
+    kind = tl.program_id(0)
     part = tl.program_id(1).to(tl.int64)
     model = tl.program_id(2).to(tl.int64)
     begin = part * rows_per_split
@@ -41,47 +143,20 @@ def block_weight_kernel(
     d_square += (model * rows + begin) * H
     right += (model * N + start + begin) * P2
     behind += (model * N + start + begin) * P2
-    n = tl.arange(0, BM)[:, None]
-    h = tl.arange(0, HB)
-    o = tl.arange(0, OB)
-    i_axis = tl.arange(0, IB)
-    member = first + tl.arange(0, GROUP)
-    acc = tl.zeros((GROUP * HB, OB), tl.float32)
-    acc_gram = tl.zeros((GROUP * IB, HB), tl.float32)
-    base = tl.zeros((ALONE * HB, OB), tl.float32)
-    base_gram = tl.zeros((BM, HB), tl.float32)
-    for offset in tl.range(0, limit, BM, num_stages=STAGES):
-        live = offset + n < limit
-        weight = tl.load(codes + offset * R + n * R + member[None, :], live & (member < R)[None, :], 0.0)
-        at = n * H + h[None, :]
-        in_h = live & (h < H)[None, :]
-        a = tl.load(left + offset * H + at, in_h, 0.0)
-        at_o = n * P2 + o[None, :]
-        b = tl.load(right + offset * P2 + at_o, live & (o < P2)[None, :], 0.0)
-        if BOTH:
-            b += tl.load(behind + offset * P2 + at_o - P2, live & ((o >= P2) & (o < 2 * P2))[None, :], 0.0)
-        if OUTPUT:
-            b = tl.where((o % 2 == 1)[None, :], -b, b)
-        halves = split(b)
-        acc += product(weighted(weight, a, GROUP, HB), halves, PRECISION)
-        if first == 0:
-            base += product(weighted(alone(ALONE), a, ALONE, HB), halves, PRECISION)
-        if NORM:
-            q = tl.load(d_square + offset * H + at, in_h, 0.0)
-            code = tl.load(codes + offset * R + n * R + i_axis[None, :], live & (i_axis < R)[None, :], 0.0)
-            code = tl.where((i_axis == R)[None, :], 1.0, code)
-            acc_gram += product(weighted(weight, code, GROUP, IB), split(q), PRECISION)
-            base_gram += q
-    pairs: tl.constexpr = (R * IB + 1) * HB if NORM else 0
+    groups: tl.constexpr = (R + GROUP - 1) // GROUP
+    pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + pairs)
-    place = first * HB + tl.arange(0, GROUP * HB)[:, None]
-    tl.store(out + place * OB + o[None, :], acc, place + o[None, :] * 0 < R * HB)
-    if first == 0:
-        behind_all = tl.arange(0, ALONE * HB)[:, None]
-        tl.store(out + (R * HB + behind_all) * OB + o[None, :], base, behind_all + o[None, :] * 0 < HB)
-    if NORM:
-        out += (R + 1) * HB * OB
-        pair = first * IB + tl.arange(0, GROUP * IB)[:, None]
-        tl.store(out + pair * HB + h[None, :], acc_gram, pair + h[None, :] * 0 < R * IB)
-        if first == 0:
-            tl.store(out + R * IB * HB + h, tl.sum(base_gram, axis=0))
+    out_pairs = out + (R + 1) * HB * OB
+    if kind < groups:
+        sum_members(
+            left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
+            OUTPUT, PRECISION,
+        )  # fmt: skip
+    elif kind == tl.num_programs(0) - 1:
+        sum_constant(
+            left, right, behind, codes, d_square, out + R * HB * OB, out_pairs + R * JB * HB, start, limit, H, P2, R,
+            HB, OB, IB, BM, LEAST, STAGES, NORM, BOTH, OUTPUT, PRECISION,
+        )  # fmt: skip
+    elif NORM:
+        first = (kind - groups) * PAIRS
+        sum_pairs(codes, d_square, out_pairs, start, limit, first, H, R, HB, JB, BM, PAIRS, STAGES, PRECISION)

@@ -46,6 +46,12 @@ class Immediate:
         kernel[grid](*arguments, **flags)
 
 
+def chunk_steps(rows: int, steps: int, modes: int) -> int:
+    """Steps of a chunk in a scan of so many sequences."""
+    least, most = _STEPS
+    return min(most, max(least, 1 << (max(1, rows * steps * modes // _BUSY).bit_length() - 1)))
+
+
 class ScanPlan:
     """Sizes and flags shared by the forward and the backward launches of one scan."""
 
@@ -64,8 +70,7 @@ class ScanPlan:
     ) -> None:
         self.rows, self.steps, self.modes = rows, steps, modes = shape
         self.block = min(1 << (modes - 1).bit_length(), 128)
-        least, most = _STEPS
-        tile = min(most, max(least, 1 << (max(1, rows * steps * modes // _BUSY).bit_length() - 1)))
+        tile = chunk_steps(rows, steps, modes)
         self.chunks = -(-steps // tile)
         self.mode_blocks = -(-modes // self.block)
         lanes = max(1, _LANES // self.block)
@@ -85,25 +90,39 @@ class ScanPlan:
             "num_warps": 1,
         }
 
-    def run(self, stage: Stage, kernel: Any, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: bool) -> None:
-        """Summaries and carries where there is more than one chunk, then the results."""
+    def run(
+        self,
+        stage: Stage,
+        kernel: Any,
+        inputs: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+        *,
+        carry: Any = None,
+        again: bool = False,
+        **more: bool,
+    ) -> None:
+        """Summaries and carries where there is more than one chunk, then the results.
+
+        With `carry` the carries stay there, and the same scan made `again` begins with them.
+        """
         sizes = (self.steps, self.modes, self.chunks)
         flags = self.flags | more
         if self.chunks == 1:
             arguments = (*inputs, outputs[0], outputs[0], *outputs, *sizes)
             stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=False)
             return
-        summary = stage.space(self.rows, self.chunks, self.modes, 4)
-        carry = stage.space(self.rows, self.chunks, self.modes, 2)
-        arguments = (*inputs, carry, summary, *outputs, *sizes)
-        stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=True, HAS_CARRY=False)
-        n = min(_CARRY_CHUNKS, 1 << (self.chunks - 1).bit_length())
-        # Few sequences, few programs: a handful of modes each.
-        narrow = min(self.block, _CARRY_MODES)
-        grid = (self.rows, -(-self.modes // narrow))
-        stage.launch(carry_kernel, grid, summary, carry, self.modes, self.chunks, N=n, BP=narrow)
+        summary = outputs[0] if again else stage.space(self.rows, self.chunks, self.modes, 4)
+        carries = stage.space(self.rows, self.chunks, self.modes, 2) if carry is None else carry
+        arguments = (*inputs, carries, summary, *outputs, *sizes)
+        if not again:
+            stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=True, HAS_CARRY=False)
+            n = min(_CARRY_CHUNKS, 1 << (self.chunks - 1).bit_length())
+            # Few sequences, few programs: a handful of modes each.
+            narrow = min(self.block, _CARRY_MODES)
+            grid = (self.rows, -(-self.modes // narrow))
+            stage.launch(carry_kernel, grid, summary, carries, self.modes, self.chunks, N=n, BP=narrow)
         stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=True)
-        stage.release(summary, carry)
+        stage.release(*([] if again else [summary]), *([carries] if carry is None else []))
 
 
 def _plan(

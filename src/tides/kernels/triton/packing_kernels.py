@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.device_math import accurate_exp
-from tides.kernels.triton.product_kernels import split
+from tides.kernels.triton.product_kernels import halve, unit_of
 
 
 @triton.jit
@@ -21,9 +21,10 @@ def load_factors(
 
 
 @triton.jit
-def store_halves(pointer, at, value, mask, size):
-    """A half's `size` elements, then the other's."""
-    high, rest = split(value)
+def store_halves(pointer, at, value, mask, inverse, size):
+    """A half's `size` elements, then the other's, in units."""
+    pointer = pointer.to(tl.pointer_type(tl.float16), bitcast=True)
+    high, rest = halve(value * inverse)
     tl.store(pointer + at, high, mask)
     tl.store(pointer + size + at, rest, mask)
 
@@ -36,9 +37,9 @@ def pack_kernel(
 ):  # fmt: skip
     """Column h of a mix: K[i, h, o] = w_p 𝓑_h[o, i], G_h = 𝓑_hᵀ𝓑_h / P, and R_h with R_hᵀR_h = G_h (as in mix_kernels).
 
-    All of them as halves (`product_kernels`): `kernel` (i, o, h) for products that sum over h, `mirror` (i, h, o) for
-    those that sum over o, `root` (j, h, i) and `gram_out` (j, i, h). The grid's third axis are mixes, `packed_step`
-    apart in `packed` and `step` where they go. With `CLOCKS` also a row of frequencies and of time scales
+    All of them as halves in units of h (`product_kernels`): `kernel` (i, o, h) for products that sum over h, `mirror`
+    (i, h, o) for those that sum over o, `root` (j, h, i) and `gram_out` (j, i, h). The grid's third axis are mixes,
+    `packed_step` apart in `packed` and `step` where they go. With `CLOCKS` also a row of frequencies and of time scales
     exp(log step) for every sequence, as `evolve` wants them.
     """
     h = tl.program_id(0)
@@ -48,10 +49,10 @@ def pack_kernel(
     at_base += mix * packed_step
     large: tl.constexpr = (R + 1) * HB * PB
     small: tl.constexpr = (R + 1) * HB * IB
-    kernel += model * 2 * large + mix * step
-    mirror += model * 2 * large + mix * step
-    root += model * 2 * small + mix * step
-    gram_out += model * 2 * small + mix * step
+    kernel += model * (large + HB) + mix * step
+    mirror += model * (large + HB) + mix * step
+    root += model * (small + HB) + mix * step
+    gram_out += model * (small + HB) + mix * step
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     if CLOCKS:
@@ -68,27 +69,36 @@ def pack_kernel(
         norm = tl.load(packed + at_base + 2 * P * H * (R + 1) + o // 2, o < 2 * P, 0.0)
         weighted = tile * norm[:, None]
     inside = (i <= R)[None, :] & (o < PB)[:, None]
-    store_halves(kernel, (i[None, :] * PB + o[:, None]) * HB + h, weighted, inside, large)
-    store_halves(mirror, (i[None, :] * HB + h) * PB + o[:, None], weighted, inside, large)
+    unit, inverse = unit_of(tl.max(tl.abs(weighted)))
+    tl.store(kernel + large + h, unit)
+    tl.store(mirror + large + h, unit)
+    store_halves(kernel, (i[None, :] * PB + o[:, None]) * HB + h, weighted, inside, inverse, large)
+    store_halves(mirror, (i[None, :] * HB + h) * PB + o[:, None], weighted, inside, inverse, large)
     if NORM:
         wide = tile.to(tl.float64)
         gram = tl.sum(wide[:, :, None] * wide[:, None, :], axis=0) / P
+        # Nothing of G is larger than its diagonal, nothing of R than the square root of it.
+        largest = tl.max(tl.sum(tl.where(i[:, None] == i[None, :], gram, 0.0), axis=1), axis=0)
+        unit, inverse = unit_of(largest.to(tl.float32))
+        tl.store(gram_out + small + h, unit)
         at = (i[:, None] * IB + i[None, :]) * HB + h
-        store_halves(gram_out, at, gram.to(tl.float32), (i <= R)[:, None] & (i < IB)[None, :], small)
-        tiny = tl.max(tl.sum(tl.where(i[:, None] == i[None, :], gram, 0.0), axis=1), axis=0) * 1e-14
+        store_halves(gram_out, at, gram.to(tl.float32), (i <= R)[:, None] & (i < IB)[None, :], inverse, small)
+        unit, inverse = unit_of(tl.sqrt(largest.to(tl.float32)))
+        tl.store(root + small + h, unit)
+        tiny = largest * 1e-14
         for j in tl.static_range(R + 1):
             pivots = tl.sum(tl.where(i[None, :] == j, gram, 0.0), axis=1)
             pivot = tl.sum(tl.where(i == j, pivots, 0.0), axis=0)
-            inverse = tl.where(pivot > tiny, 1.0 / tl.sqrt(tl.maximum(pivot, 1e-300)), 0.0)
-            pivots = tl.where(i >= j, pivots * inverse, 0.0)
+            scaled = tl.where(pivot > tiny, 1.0 / tl.sqrt(tl.maximum(pivot, 1e-300)), 0.0)
+            pivots = tl.where(i >= j, pivots * scaled, 0.0)
             gram -= pivots[:, None] * pivots[None, :]
-            store_halves(root, (j * HB + h) * IB + i, pivots.to(tl.float32), i < IB, small)
+            store_halves(root, (j * HB + h) * IB + i, pivots.to(tl.float32), i < IB, inverse, small)
 
 
 @triton.jit
 def unpack_kernel(
     packed, d_kernel, d_packed, d_norm, W, at_base, packed_step, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, NORM: tl.constexpr,
+    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, JB: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G.
 
@@ -101,7 +111,7 @@ def unpack_kernel(
     packed += model * W
     d_packed += model * W
     model += mix * tl.num_programs(1)
-    pairs: tl.constexpr = (R * IB + 1) * HB if NORM else 0
+    pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
     d_kernel += model * ((R + 1) * HB * PB + pairs)
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
@@ -109,10 +119,10 @@ def unpack_kernel(
     change = tl.load(d_kernel + at + o[:, None], (i <= R)[None, :] & (o < 2 * P)[:, None], 0.0)
     if NORM:
         tile = load_factors(packed, at_base, h, H, P, R, PB, IB)
-        # The Gram form is symmetric: only i < R is there, and (R, R) behind it.
+        # The Gram form is symmetric: pairs of the constant are there once, behind the others.
         lower = tl.minimum(i[:, None], i[None, :])
         upper = tl.maximum(i[:, None], i[None, :])
-        place = tl.where(lower < R, lower * IB + upper, R * IB)
+        place = tl.where(upper < R, lower * JB + upper, R * JB + lower)
         gram = tl.load(d_kernel + (R + 1) * HB * PB + place * HB + h, upper <= R, 0.0)
         p = tl.arange(0, PB // 2)
         pairs = tl.sum(tl.reshape(tl.sum(change * tile, axis=1), (PB // 2, 2)), axis=1)

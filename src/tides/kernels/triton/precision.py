@@ -7,7 +7,7 @@ WIDEST = 64
 
 
 def matrix_precision() -> str:
-    """Three TF32 products keep float32 accuracy; one is faster and an explicit choice of the user.
+    """Three products of halves keep float32 accuracy; one, of TF32's accuracy, is an explicit choice of the user.
 
     It follows `torch.set_float32_matmul_precision`, whose default is "highest".
     """

@@ -1,11 +1,17 @@
-"""A tile of steps times the many small matrices of a mix, with float32's accuracy on TF32 units.
+"""A tile of steps times the many small matrices of a mix, with float32's accuracy on units for shorter numbers.
 
-Three TF32 products of halves replace one of float32: a b ≈ a₁b₁ + a₁b₀ + a₀b₁ with a₁ = a rounded to TF32 and
-a₀ = a − a₁. Triton can split operands itself, but would do so again for every product. Here weights are split once
-when they are packed, and a tile of steps once before the loop over the matrices.
+Three products of halves replace one of float32: a b ≈ a₁b₁ + a₁b₀ + a₀b₁ with a₁ = a rounded to 11 bits and
+a₀ = a − a₁. Triton can split operands itself, but would do so again for every product. Here weights are split once when
+they are packed, and a tile of steps once before the loop over the matrices.
 
-Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them. A loop
-takes `COUNT` of them at once: wider products wait less often for each other.
+Halves are TF32 numbers (`split`) or, in the mixes, float16 (`halve`): as many bits in half the bytes and at twice the
+rate, but with a short range. So a row of steps, and of the weights all that belongs to a channel, is divided by a power
+of two, its unit, which brings its largest number to between 2¹⁴ and 2¹⁵. All 22 bits are then kept of whatever is at
+least 2⁻¹⁶ of that number, and nothing is off by more than 2⁻³⁹ of it.
+
+Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them, and behind
+them the units of the channels in float32. A loop takes `COUNT` of them at once: wider products wait less often for each
+other.
 """
 
 import triton
@@ -20,9 +26,47 @@ def split(x):
 
 
 @triton.jit
+def unit_of(largest):
+    """The power of two that takes numbers up to `largest` below 2¹⁵ when they are divided by it, and its inverse."""
+    exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
+    # Not below 2⁻¹²⁶; what is smaller than 2⁻¹¹² then ends below 2¹⁴, with bits enough.
+    unit = tl.maximum(exponent - 0x07000000, 0x00800000)
+    return unit.to(tl.float32, bitcast=True), (0x7F000000 - unit).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def halve(x):
+    """x₁ and x₀ of numbers below 2¹⁵."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def halve_rows(x):
+    """The halves of x (rows, n) in the units of its rows, and those units (rows, 1)."""
+    unit, inverse = unit_of(tl.max(tl.abs(x), axis=1))
+    return halve(x * inverse[:, None]), unit[:, None]
+
+
+@triton.jit
+def open_matrices(pointer, model, SIZE: tl.constexpr, HB: tl.constexpr):
+    """Where the halves of a model's matrices lie, each half of SIZE, and the units of their channels (1, HB)."""
+    pointer += model * (SIZE + HB)
+    units = tl.load(pointer + SIZE + tl.arange(0, HB))[None, :]
+    return pointer.to(tl.pointer_type(tl.float16), bitcast=True), units
+
+
+@triton.jit
 def product(a, b, PRECISION: tl.constexpr):
     """a b from the halves of both; the small products first."""
-    if PRECISION == "tf32x3":
+    if a[0].dtype == tl.float16:
+        if PRECISION == "tf32x3":
+            total = tl.dot(a[1], b[0])
+            total = tl.dot(a[0], b[1], total)
+            return tl.dot(a[0], b[0], total)
+        else:
+            return tl.dot(a[0], b[0])
+    elif PRECISION == "tf32x3":
         total = tl.dot(a[1], b[0], input_precision="tf32")
         total = tl.dot(a[0], b[1], total, input_precision="tf32")
         return tl.dot(a[0], b[0], total, input_precision="tf32")
@@ -79,12 +123,13 @@ def mix(
 
 @triton.jit
 def mix_backward(
-    a, along, code, d_code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
+    a, along, code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
     N: tl.constexpr, IB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`mix`, and d_code with a M_i · `along` added to column i < R."""
+    """`mix`, and a M_i · `along` for every i < R (rows, IB)."""
     i = tl.arange(0, IB)[None, None, :]
     total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
+    d_code = tl.zeros((total.shape[0], IB), tl.float32)
     for first in tl.range(0, R, COUNT, num_stages=STAGES):
         part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
         part = tl.reshape(part, (total.shape[0], COUNT, N))
@@ -96,16 +141,19 @@ def mix_backward(
 
 @triton.jit
 def inverse_rms(
-    code, root, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr, HB: tl.constexpr,
-    PRECISION: tl.constexpr,
+    code, root, model, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr,
+    HB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """ρ_h = (‖R_h z̃‖² + eps)^(−½) with R_h upper triangular: its last row meets the constant 1 alone."""
-    z = split(code)
+    root, units = open_matrices(root, model, (R + 1) * HB * IB, HB)
+    z, unit = halve_rows(code)
     last = root + (R * HB + tl.arange(0, HB)) * IB + R
-    value = tl.load(last) + tl.load(last + (R + 1) * HB * IB)
-    square = tl.zeros((code.shape[0], HB), tl.float32) + (value * value + eps)[None, :]
+    value = tl.load(last).to(tl.float32) + tl.load(last + (R + 1) * HB * IB).to(tl.float32)
+    value = value[None, :] * units
+    square = tl.zeros((code.shape[0], HB), tl.float32)
     for first in tl.range(0, R, COUNT, num_stages=STAGES):
         part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
         part = tl.reshape(part, (code.shape[0], COUNT, HB))
         square += tl.sum(part * part, axis=1)
-    return tl.rsqrt(square)
+    factor = unit * units
+    return tl.rsqrt(square * factor * factor + (value * value + eps))

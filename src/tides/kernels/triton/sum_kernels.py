@@ -6,9 +6,9 @@ import triton.language as tl
 
 @triton.jit
 def sum_kernel(
-    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr
+    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
-    """out[mix, model, c] = Σ_r partial[mix, model, r, c], added to what is there with `ADD`.
+    """out[mix, model, c] = Σ_r partial[mix, model, r, c].
 
     Models lie `stride` apart in `out`, mixes `step`; columns from `split` on go to `rest` (model, width − split).
     """
@@ -22,8 +22,6 @@ def sum_kernel(
         row = start + tl.arange(0, BR)
         at = (model * rows + row)[:, None] * width + c[None, :]
         total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (c < width)[None, :], 0.0), axis=0)
-    if ADD:
-        total += tl.load(out + c, c < split, 0.0)
     tl.store(out + c, total, c < split)
     tl.store(rest + c - split, total, (c >= split) & (c < width))
 
