@@ -82,6 +82,38 @@ def test_boundaries_are_checked(target: Target) -> None:
         linear_scan(a, a, cu_seqlens=torch.tensor([0, 3], device=target.device))
 
 
+ONE, TWO = torch.ones(1, 5, 3), torch.ones(2, 5, 3)
+MISUSES = {
+    "steps": ("a", (TWO[:, :4], TWO), {}),
+    "width": ("a", (TWO[..., :2], TWO), {}),
+    "no batch": ("a, b", (TWO[0], TWO[0]), {}),
+    "no tensor": ("a, b", (TWO.tolist(), TWO), {}),
+    "no steps": ("b", (TWO[:, :0], TWO[:, :0]), {}),
+    "complex beside real": ("a", (TWO.to(torch.complex64), TWO), {}),
+    "states": ("s0", (TWO, TWO, torch.zeros(3, 3)), {}),
+    "state width": ("s0", (TWO, TWO, torch.zeros(2, 2)), {}),
+    "packed states": ("s0", (ONE, ONE, torch.zeros(1, 3)), {"cu_seqlens": torch.tensor([0, 2, 5])}),
+    "float boundaries": ("cu_seqlens", (ONE, ONE), {"cu_seqlens": torch.tensor([0.0, 2.0, 5.0])}),
+    "boundaries in a list": ("cu_seqlens", (ONE, ONE), {"cu_seqlens": [0, 2, 5]}),
+}
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch", "cpu"])
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_misuse_names_the_argument(backend: str, misuse: str) -> None:
+    name, arguments, options = MISUSES[misuse]
+    with running(Target(backend, "cpu")), pytest.raises(ShapeError, match=f"^{name}: found"):
+        linear_scan(*arguments, **options)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch", "cpu"])
+def test_a_state_of_another_precision(backend: str) -> None:
+    with running(Target(backend, "cpu")):
+        s, _ = linear_scan(TWO, TWO, torch.ones(2, 3, dtype=torch.float64))
+    assert s.dtype == torch.float32
+    assert float(s[0, 0, 0]) == 2
+
+
 @pytest.mark.parametrize("backend", ["torch", "cpu"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradcheck(backend: str, reverse: bool) -> None:

@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tides import functional as tf
-from tides.errors import BackendUnavailable, ConfigError
+from tides.errors import BackendUnavailable, ConfigError, ShapeError
+from tides.functional.scan import check_scan
 from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 
@@ -159,14 +160,26 @@ def linear_scan(
 ) -> tuple[Tensor, Tensor]:
     """s_k = a_k s_{k−1} + b_k over (b, l, p), real or complex: all states and the last one.
 
-    Differentiable in every input, through `s_last` too. With `reverse`, `s_last` is the state at index 0.
+    Differentiable in every input, through `s_last` too. With `reverse`, `s_last` is the state at index 0. Axes of `a`
+    with one entry are repeated.
     """
+    a = _repeated(a, b)
+    check_scan(a, b, s0, cu_seqlens)
     backend = _choose(b, None, None, packed=cu_seqlens is not None)
     if backend == "reference":
         return tf.linear_scan(a, b, s0, reverse=reverse, cu_seqlens=cu_seqlens)
     from tides.kernels.folding import folded_scan
 
     return folded_scan(_module(backend).scan, a, b, s0, reverse=reverse, cu_seqlens=cu_seqlens)
+
+
+def _repeated(a: Any, b: Any) -> Any:
+    """`a` in the shape of `b` (b, l, p), where it fits."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or b.ndim != 3:
+        found = " and ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in (a, b))
+        raise ShapeError(f"a, b: found {found}, wanted two tensors (b, l, p)")
+    fits = a.ndim == 3 and all(size in (1, wanted) for size, wanted in zip(a.shape, b.shape, strict=True))
+    return a.expand_as(b) if fits else a
 
 
 def selective_operator(u: Tensor) -> Callable[..., Tensor] | None:

@@ -23,7 +23,6 @@ def folded_scan(
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """`linear_scan` in terms of `scan(a, b, reverse)` over (b, l, p), which starts from zero."""
-    a = a.expand_as(b)
     if s0 is None and cu_seqlens is None:
         s = scan(a, b, reverse)
         return s, s[:, 0] if reverse else s[:, -1]
@@ -34,7 +33,7 @@ def folded_scan(
     else:
         begins = torch.full((1,), b.shape[1] - 1 if reverse else 0, device=b.device)
     if s0 is not None:
-        rows = s0.unsqueeze(0) if cu_seqlens is not None else s0.unsqueeze(1)
+        rows = s0.to(b.dtype).unsqueeze(0 if cu_seqlens is not None else 1)
         b = b.index_add(1, begins, a[:, begins] * rows)
     a = a.index_fill(1, begins, 0)
     s = scan(a, b, reverse)
