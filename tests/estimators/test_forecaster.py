@@ -105,10 +105,11 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
     assert model.horizon_ == 2
     assert model.model_.config.input_size == 3
     date = model.predict(table(), at="2031-05-01T12:00")
-    number = model.predict(
-        table(), at=float((pd.Timestamp("2031-05-01T12:00") - table()["when"].min()).total_seconds() / 3600)
-    )
-    np.testing.assert_allclose(date, number, rtol=1e-6)
+    since = float((pd.Timestamp("2031-05-01T12:00") - table()["when"].min()).total_seconds() / 3600)
+    np.testing.assert_allclose(date, model.predict(model.to_dataset(table()), at=since), rtol=1e-6)
+    for number in (since, "12", [1.0, 2.0]):
+        with pytest.raises(DataError, match=r"at: found the number .* trained on dates"):
+            model.predict(table(), at=number)
     assert date.shape == (30, 1, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -17,6 +17,7 @@ from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
 from tides.estimators.base import TIDESEstimator
+from tides.estimators.inputs import is_series
 from tides.estimators.intervals import Array, Calibrated
 from tides.estimators.origins import Origins, join_static
 from tides.estimators.questions import query_times, time_span
@@ -156,8 +157,9 @@ class TIDESForecaster(TIDESEstimator):
     def predict(self, X: Any, at: Any = None, *, times: Any = None) -> Any:
         """Values (n, q, c) at the asked times (by default one horizon after each series' last time).
 
-        `at`: numbers and dates are absolute, "+6h" and "-30min" are relative to the last time of each series; several
-        at once, the same for all series or one row for each (a list of arrays comes back if rows differ in length).
+        `at`: dates are absolute, and numbers where times are numbers; "+6h" and "-30min" are relative to the last time
+        of each series; several at once, the same for all series or one row for each (a list of arrays comes back if
+        rows differ in length).
         """
         return self._shaped([mean for mean, _ in self._moments(X, at, times)])
 
@@ -259,7 +261,8 @@ class TIDESForecaster(TIDESEstimator):
         """Mean and spread (q, c) of every series, in the order of the questions."""
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
-        asked = query_times(f"+{self.horizon_!r}" if at is None else at, data, self.schema_)
+        at = f"+{self.horizon_!r}" if at is None else at
+        asked = query_times(at, data, self.schema_, counted=is_series(X))
         orders = [np.argsort(moments, kind="stable") for moments in asked]
         c = len(self.schema_.channels)
         questions = [

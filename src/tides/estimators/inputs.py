@@ -61,6 +61,13 @@ def has_text(X: Any, column: str) -> bool:
     return not table.text and is_text(plain(next(table.chunks((column,), ()))[column]).type)
 
 
+def is_series(X: Any) -> bool:
+    """Series whose times are numbers already: a data set, or a list of them."""
+    if isinstance(X, IrregularDataset):
+        return True
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, IrregularSeries) for one in X)
+
+
 def is_matrix(X: Any) -> bool:
     """Two axes of plain numbers: one series of one channel in each row."""
     if isinstance(X, IrregularDataset) or _is_dictionary(X):
@@ -87,10 +94,9 @@ def read_series(
     schema: Schema | None,
 ) -> IrregularDataset:
     """`X` as a data set. With `schema` (of the training data) it must have the same channels and static columns."""
-    if isinstance(X, IrregularDataset):
-        data = X
-    elif isinstance(X, (list, tuple)) and X and all(isinstance(one, IrregularSeries) for one in X):
-        data = IrregularDataset(X, schema=schema) if schema else IrregularDataset(X, unit=columns.unit)
+    if is_series(X):
+        given = isinstance(X, IrregularDataset)
+        data = X if given else IrregularDataset(X, schema=schema) if schema else IrregularDataset(X, unit=columns.unit)
     elif is_table(X):
         return _from_table(X, times, columns, labels, label_kind, schema)
     else:

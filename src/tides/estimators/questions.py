@@ -24,47 +24,60 @@ def time_span(span: Any, unit: str | None, name: str) -> float:
     return number
 
 
-def query_times(at: Any, data: IrregularDataset, schema: Schema) -> list[Times]:
+def query_times(at: Any, data: IrregularDataset, schema: Schema, *, counted: bool = False) -> list[Times]:
     """The asked times of every series, in the data's unit, in the order they were asked.
 
     `at` is one question or several: text with a sign is relative to the last time of each series ("+6h", "-30min",
     "+2" in the data's own unit; commas separate several), dates and numbers are absolute. The same for all series, or
-    one row for each.
+    one row for each. Where times were dates, a number would say nothing about its unit and beginning; it is accepted
+    only from those who have the `counted` times of a data set before them.
     """
+    numbers = counted or schema.origin is None
     if isinstance(at, str):
         at = [word for word in at.split(",") if word.strip()]
     rows = list(at) if isinstance(at, (list, tuple)) or np.ndim(at) else [at]
     if not rows:
         raise DataError("at: no time is asked for")
     if all(np.ndim(one) == 0 or isinstance(one, str) for one in rows):
-        return [_moments(rows, data.times(i), schema) for i in range(len(data))]
+        return [_moments(rows, data.times(i), schema, numbers) for i in range(len(data))]
     if len(rows) != len(data):
         raise DataError(f"at: found {len(rows)} rows of times for {len(data)} series")
-    return [_moments(row, data.times(i), schema) for i, row in enumerate(rows)]
+    return [_moments(row, data.times(i), schema, numbers) for i, row in enumerate(rows)]
 
 
-def _moments(row: Sequence[Any], times: Times, schema: Schema) -> Times:
-    moments = np.array([_moment(one, float(times[-1]), schema) for one in row], np.float64)
+def _moments(row: Sequence[Any], times: Times, schema: Schema, numbers: bool) -> Times:
+    moments = np.array([_moment(one, float(times[-1]), schema, numbers) for one in row], np.float64)
     if len(moments) == 0 or not np.isfinite(moments).all():
         raise DataError(f"at: found {list(row)}, wanted at least one finite time for each series")
     return moments
 
 
-def _moment(one: Any, last: float, schema: Schema) -> float:
+def _moment(one: Any, last: float, schema: Schema, numbers: bool) -> float:
+    number = _number(one)
+    if number is None and isinstance(one, str) and one.strip()[:1] in ("+", "-"):
+        span = duration_in(one.strip()[1:], schema.unit, "at")
+        return last + span if one.strip()[0] == "+" else last - span
+    if number is None:
+        return _date(one, schema)
+    if not numbers:
+        raise DataError(
+            f"at: found the number {one}, but the model was trained on dates; give a date, or an offset from the last "
+            f"observation such as '+6h'"
+        )
+    return number
+
+
+def _number(one: Any) -> float | None:
+    """A number, or text that is one; a sign in front of text makes it an offset."""
     if isinstance(one, str):
         word = one.strip()
-        if word[:1] in ("+", "-"):
-            span = duration_in(word[1:], schema.unit, "at")
-            return last + span if word[0] == "+" else last - span
         try:
-            return float(word)
+            return None if word[:1] in ("+", "-") else float(word)
         except ValueError:
-            return _date(word, schema)
+            return None
     if isinstance(one, np.generic) and one.dtype.kind in "fiu":
-        return float(one.item())
-    if isinstance(one, (int, float)) and not isinstance(one, bool):
-        return float(one)
-    return _date(one, schema)
+        one = one.item()
+    return float(one) if isinstance(one, (int, float)) and not isinstance(one, bool) else None
 
 
 def _date(one: Any, schema: Schema) -> float:
