@@ -83,6 +83,33 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
     assert (found["p(0)"] + found["p(1)"]).round(9).eq(1).all()
 
 
+def test_predict_keeps_columns_that_are_named_like_answers(tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    frame = pd.read_csv(table).rename(columns={"patient": "predicted"})
+    frame.to_csv(table, index=False)
+    roles = ["--id", "predicted", "--time", "charttime", "--label", "died", "--static", "age,sex"]
+    tides("train", table, *roles, *QUICK, "--set", "epochs=1", "--test", "0", "--out", tmp_path / "model")
+    tides("predict", tmp_path / "model", table, "--out", tmp_path / "out.csv")
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found.columns) == ["predicted", "predicted_", "p(0)", "p(1)"]
+    assert found["predicted"].tolist() == sorted(frame["predicted"].unique())
+
+
+def test_forecasts_of_any_century_keep_their_dates(tmp_path: Path) -> None:
+    frame = pd.read_csv(ward(tmp_path))
+    frame["charttime"] = frame["charttime"].str.replace("2031", "1500").str[:19]
+    table = tmp_path / "old.csv"
+    frame[["patient", "charttime", "hr"]].to_csv(table, index=False)
+    roles = [*COLUMNS, "--horizon", "6h", *QUICK, "--set", "epochs=1", "--test", "0"]
+    tides("train", table, *roles, "--out", tmp_path / "model")
+    tides("predict", tmp_path / "model", table, "--at", "+2h", "--out", tmp_path / "out.csv")
+    last = frame.groupby("patient")["charttime"].max().astype("datetime64[us]") + pd.Timedelta(hours=2)
+    found = pd.read_csv(tmp_path / "out.csv")["charttime"].str[:26].astype("datetime64[us]")
+    assert (abs(found.to_numpy() - last.to_numpy()) <= pd.Timedelta(microseconds=1)).all()
+    with pytest.raises(TidesError, match="years 1 to 9999"):
+        tides("predict", tmp_path / "model", table, "--at", "+1e12h", "--out", tmp_path / "out.csv")
+
+
 def test_forecast(tmp_path: Path) -> None:
     table = ward(tmp_path, 40)
     forecast = [*COLUMNS, "--task", "forecast", "--horizon", "24h", "--label", "died", "--static", "age,sex", *QUICK]

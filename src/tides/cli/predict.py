@@ -8,6 +8,8 @@ import typer
 
 app = typer.Typer()
 
+_YEARS = (-62_135_596_800, 253_402_300_800)  # seconds since 1970 at the beginning of the years 1 and 10000
+
 
 @app.command()
 def predict(
@@ -55,17 +57,24 @@ def predict(
 
 def _classes(estimator: Any, data: Any) -> dict[str, Any]:
     probabilities = estimator.predict_proba(data)
-    columns: dict[str, Any] = {
-        estimator.id: data.ids,
-        "predicted": estimator.classes_[probabilities.argmax(axis=1)].tolist(),
-    }
+    answers: dict[str, Any] = {"predicted": estimator.classes_[probabilities.argmax(axis=1)].tolist()}
     for k, name in enumerate(estimator.classes_.tolist()):
-        columns[f"p({name})"] = probabilities[:, k]
-    return columns
+        answers[f"p({name})"] = probabilities[:, k]
+    return _beside({estimator.id: data.ids}, answers)
 
 
 def _numbers(estimator: Any, data: Any) -> dict[str, Any]:
-    return {estimator.id: data.ids, "predicted": estimator.predict(data)}
+    return _beside({estimator.id: data.ids}, {"predicted": estimator.predict(data)})
+
+
+def _beside(asked: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
+    """The table's own columns, then the answers; an answer whose name is taken by them ends in an underscore."""
+    columns = dict(asked)
+    for name, values in answers.items():
+        while name in columns:
+            name += "_"
+        columns[name] = values
+    return columns
 
 
 def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone: str | None) -> dict[str, Any]:
@@ -89,14 +98,12 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
     low, high = estimator.predict_interval(data, asked, coverage, method=method)
     n, q, c = mean.shape
     times = np.repeat(np.concatenate(asked), c)
-    return {
+    named = {
         estimator.id: [one for one in data.ids for _ in range(q * c)],
         estimator.time: _dates(times, estimator.schema_, zone),
-        "channel": list(estimator.schema_.channels) * (n * q),
-        "mean": mean.ravel(),
-        "low": low.ravel(),
-        "high": high.ravel(),
     }
+    answers = {"channel": list(estimator.schema_.channels) * (n * q)}
+    return _beside(named, answers | {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()})
 
 
 def _dates(times: Any, schema: Any, zone: str | None) -> Any:
@@ -104,13 +111,22 @@ def _dates(times: Any, schema: Any, zone: str | None) -> Any:
     import numpy as np
     import pyarrow as pa
 
+    from tides.errors import DataError
     from tides.units import seconds_per
 
     if schema.origin is None:
         return times
-    nanoseconds = np.round(times * seconds_per(schema.unit) * 1e9).astype("timedelta64[ns]")
-    dates = pa.array(np.datetime64(schema.origin, "ns") + nanoseconds)
-    return dates if zone is None else dates.cast(pa.timestamp("ns", zone))
+    since = float(np.datetime64(schema.origin, "us").astype(np.int64)) * 1e-6
+    seconds = times * seconds_per(schema.unit)
+    if not ((since + seconds >= _YEARS[0]) & (since + seconds < _YEARS[1])).all():
+        furthest = times[np.abs(times).argmax()]
+        raise DataError(f"--at: {furthest:g} {schema.unit} after {schema.origin} is no date of the years 1 to 9999")
+    # Nanoseconds of 64 bits end in 2262.
+    ends = max(abs(since), np.abs(since + seconds).max()) * 1e9 >= 2**63 - 1e12
+    unit, ticks = ("us", 1e6) if ends else ("ns", 1e9)
+    origin: Any = np.array(schema.origin, f"datetime64[{unit}]")
+    dates = pa.array(origin + np.round(seconds * ticks).astype(f"timedelta64[{unit}]"))
+    return dates if zone is None else dates.cast(pa.timestamp(unit, zone))
 
 
 def _write(columns: dict[str, Any], out: Path) -> None:
