@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -35,3 +36,13 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_full_disk_is_named_by_the_file_that_was_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text("before")
+    with pytest.raises(OSError, match="No space left") as caught, atomic_write(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["model.json"]

@@ -1,10 +1,13 @@
+import errno
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tides import errors
 from tides.cli import data, main
 from tides.errors import DataError
 
@@ -71,6 +74,34 @@ def test_a_refused_file_is_one_line(
         main.main()
     assert end.value.code == 1
     assert capsys.readouterr().err == f"tides: {tmp_path / 'nowhere' / 'out.csv'}: No such file or directory\n"
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(main, "app", full)
+    monkeypatch.setattr(sys, "argv", ["tides", "train"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "tides: writing: No space left on device\n"
+
+
+def test_a_warning_is_one_line_and_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warn(*args: object, **kwargs: object) -> None:
+        for line in (3, 7):
+            warnings.warn_explicit("tides: channel 'a' is empty", UserWarning, errors.__file__, line)
+
+    monkeypatch.setattr(main, "app", warn)
+    monkeypatch.setattr(sys, "argv", ["tides", "train"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda *args, **kwargs: pytest.fail("shown in the way of other packages")
+        main.main()
+    assert capsys.readouterr().err == "tides: note: channel 'a' is empty\n"
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """`tides`: the entry point. A verb is one line in `VERBS` and one file beside this one.
 
-Errors: a `TidesError`, and a file or folder that the system refuses, becomes one line on stderr and exit code 1;
+Errors: a `TidesError`, and a file, folder or disk that the system refuses, becomes one line on stderr and exit code 1;
 `--debug`, anywhere on the line, shows the traceback instead. Anything else is a defect of ours and always shows its
-traceback.
+traceback. A warning of ours becomes one line too, once.
 """
 
+import errno
 import os
 import sys
+import warnings
+from typing import Any
 
 from tides.cli.lazy import lazy_app
 from tides.errors import ConfigError, TidesError
@@ -32,9 +35,15 @@ app = lazy_app(
 )
 
 
+# What a disk answers to somebody who has the file open already; such errors name no file.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+
+
 def main() -> None:
     """Run the verb named on the command line."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    if "--debug" not in sys.argv:
+        warnings.showwarning = _one_line(warnings.showwarning)
     try:
         _check_launch(arguments)
         app(arguments, prog_name="tides")
@@ -44,12 +53,28 @@ def main() -> None:
         print(f"tides: {error}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        if "--debug" in sys.argv or error.filename is None:
+        if "--debug" in sys.argv or (error.filename is None and error.errno not in _DISK):
             raise
-        print(f"tides: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = "writing" if error.filename is None else error.filename
+        print(f"tides: {where}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _one_line(others: Any) -> Any:
+    """Shows warnings of this package as one line, each text once; `others` shows those of other packages."""
+    told: set[str] = set()
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        if not issubclass(category, UserWarning) or not filename.startswith(home):
+            others(message, category, filename, lineno, file, line)
+        elif str(message) not in told:
+            told.add(str(message))
+            print(f"tides: note: {str(message).removeprefix('tides: ')}", file=file or sys.stderr)
+
+    return show
 
 
 def _check_launch(arguments: list[str]) -> None:
