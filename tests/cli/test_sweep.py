@@ -63,6 +63,7 @@ def test_sweep_run_and_report() -> None:
         (["own.toml", "--protocol", "published", "--sampler", "tpe"], "--sampler"),
         (["own.toml", "--trials", "1", "--datasets", "HOD01"], "--datasets"),
         (["own.toml", "--trials", "1", "--storage", "nonsense"], "--storage"),
+        (["own.toml", "--trials", "1", "--heartbeat", "0"], "--heartbeat"),
         (["missing.toml", "--trials", "1"], "missing.toml"),
     ],
 )

@@ -38,7 +38,7 @@ def test_build_makes_nested_dataclasses_and_widens_integers() -> None:
         ({"inner": {"steps": -1}}, "inner.steps: found -1, wanted a whole number ≥ 0"),
         ({"inner": {"steps": 1, "rate": float("nan")}}, "inner.rate: found nan, wanted a finite number"),
         ({"inner": {"steps": True}}, "inner.steps: found True, wanted int"),
-        ({"inner": {"steps": 1, "kind": "c"}}, "inner.kind: found 'c'"),
+        ({"inner": {"steps": 1, "kind": "c"}}, "inner.kind: found 'c', wanted 'a' or 'b'"),
         ({"inner": {"steps": 1}, "pair": [1]}, "pair: found"),
         ({"inner": {"steps": 1}, "names": "x"}, "names: found 'x'"),
         ({"inner": {"steps": 1}, "flag": 1}, "flag: found 1, wanted bool"),

@@ -166,6 +166,13 @@ def test_uea_settings_reach_the_row_of_the_data_set(dataset: str, notes: int) ->
         ('experiment = "fading-flash"\n[space]\n"train.steps" = [1, 2]', "objective"),
         ('experiment = "physiome"\n', "space"),
         ('experiment = "physiome"\ntrails = 3\n[space]\n"train.lr" = [1.0]', "trails"),
+        ("space = [1]\nexperiment = 'uea'", "space: found"),
+        ("settings = 3\nexperiment = 'uea'\n[space]\nlr = [1.0]", "settings: found 3"),
+        ("experiment = 'uae'\n[space]\nlr = [1.0]", "experiment: found 'uae', known are"),
+        (
+            "[task]\nestimator = 'regresor'\n[space]\nlr = [1.0]",
+            "task.estimator: found 'regresor', wanted",
+        ),
         ("[task]\nestimator = 'classifier'\n[space]\nlearning = [1.0]", "learning"),
         (PHYSIOME_FILE.replace("model.rank", "model.rnak"), "rnak"),
         (PHYSIOME_FILE.replace("model.rank", "model.depth"), "model.depth stands in settings and in space"),
@@ -177,6 +184,15 @@ def test_mistakes_are_named_before_anything_is_tried(tmp_path: Path, text: str, 
             file_sweep(written(tmp_path, text), quick=False, settings=[], device="cpu"), options(tmp_path, 1), tmp_path
         )
     assert not (tmp_path / "sweep.db").exists()
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text("experiment = 'uea'", encoding="utf-16")
+    with pytest.raises(ConfigError, match=r"own\.toml"):
+        file_sweep(path, quick=False, settings=[], device="cpu")
+    with pytest.raises(ConfigError, match=r"own\.toml"):
+        config.load_file(path, quick=False, settings=[])
 
 
 def test_a_sweep_without_a_single_result_says_why(

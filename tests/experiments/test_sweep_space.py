@@ -68,7 +68,15 @@ def test_a_space_from_toml() -> None:
     )
     assert space.parameters == {"a": Choice(("x", "y")), "b": Whole(1, 9, 4), "c": Real(1e-3, 1.0, log=True)}
     assert space.to_dict()["c"] == {"kind": "real", "low": 1e-3, "high": 1.0, "log": True}
+    assert space.to_dict()["b"] == {"kind": "whole", "low": 1, "high": 9, "step": 4}
     assert Space({"b": Whole(1, 9, 4)}).outside({"b": 6, "other": 1}) == ["b: 6 lies outside {1, 5, …, 9}"]
+
+
+def test_logarithms_of_whole_numbers_stay_whole() -> None:
+    """Sizes are whole numbers; drawn as others no trial could be computed."""
+    space = parse_space({"width": {"low": 8, "high": 64, "log": True}})
+    assert space.parameters == {"width": Whole(8, 64, 1, log=True)}
+    assert space.to_dict()["width"]["log"]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +89,8 @@ def test_a_space_from_toml() -> None:
         {"low": 0.0, "high": 1.0, "log": True},
         {"low": 0.0, "high": 1.0, "step": 0.1},
         {"low": 1, "high": 2, "stpe": 1},
+        {"low": 0, "high": 4, "log": True},
+        {"low": 1, "high": 9, "step": 2, "log": True},
         {"low": "a", "high": "b"},
     ],
 )

@@ -86,7 +86,7 @@ def sweep(
         except ConfigError:
             raise
         except TidesError as error:
-            failed[one.name] = str(error)
+            failed[one.name] = str(error).removeprefix(f"{one.name}: ")
             continue
         if not as_json:
             _print(results[-1], options)
@@ -96,7 +96,8 @@ def sweep(
         print(f"Plots: tides report sweep --in {folder}")
     if failed:
         lines = "; ".join(f"{name}: {text}" for name, text in failed.items())
-        raise TidesError(f"{len(failed)} of {len(found)} sweeps failed, the others are kept. {lines}")
+        several = f"{len(failed)} of {len(found)} sweeps failed, the others are kept. " if len(found) > 1 else ""
+        raise TidesError(f"{several}{lines}")
 
 
 def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) -> "Result":

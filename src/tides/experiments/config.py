@@ -44,7 +44,7 @@ def load_file(path: Path, *, quick: bool, settings: Sequence[str]) -> dict[str, 
     """The same from a file of one's own, such as the one a sweep has chosen."""
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"--config {path}: {error}") from error
     return _resolve(config, quick, settings)
 
@@ -109,6 +109,10 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
             pairs = enumerate(zip(inner, value, strict=True))
             return tuple(_convert(part, entry, f"{where}[{i}]") for i, (part, entry) in pairs)
     if origin in (Union, UnionType):
+        tables = [part for part in get_args(kind) if is_dataclass(part)]
+        if len(tables) == 1 and isinstance(value, Mapping):
+            # Nothing else can be meant, and what is wrong lies inside.
+            return _convert(tables[0], value, where)
         for part in get_args(kind):
             try:
                 return _convert(part, value, where)
@@ -150,4 +154,6 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _name(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
     return kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)

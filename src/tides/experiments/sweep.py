@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, TidesError
+from tides.experiments import EXPERIMENTS
 from tides.experiments.config import build, default_variant, load, parse_settings
 from tides.experiments.runner import Cell
 from tides.experiments.sweep_space import PAPER_SPACES, Choice, Real, Settings, Space, Whole, parse_space
@@ -108,9 +109,11 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
     """The sweep that a user's TOML file describes."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     own: Settings = content.pop("settings", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"settings: found {own!r}, wanted a table of settings")
     space = parse_space(content.pop("space", {}))
     if both := sorted(set(own) & set(space.parameters)):
         raise ConfigError(f"{path}: {both[0]} stands in settings and in space; wanted it in one of them")
@@ -122,6 +125,8 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
         task = file.task
         target = EstimatorTarget(task.estimator, task.system, task.series, task.seed, fixed, device)
     elif file.experiment is not None and file.task is None:
+        if file.experiment not in EXPERIMENTS:
+            raise ConfigError(f"experiment: found {file.experiment!r}, known are {', '.join(EXPERIMENTS)}")
         judged = JUDGED.get(file.experiment)
         if judged is not None:
             fixed = {**judged.first_fold, **fixed}
@@ -145,6 +150,8 @@ def run_sweep(
 
     if options.trials < 1:
         raise ConfigError(f"--trials: found {options.trials}, wanted at least 1")
+    if options.heartbeat < 1:
+        raise ConfigError(f"--heartbeat: found {options.heartbeat}, wanted at least 1 second")
     target, space = sweep.target, sweep.space
     if options.all_folds and not (isinstance(target, ExperimentTarget) and target.experiment in JUDGED):
         raise ConfigError(f"--protocol published: there are folds for {', '.join(JUDGED)} only")
@@ -233,7 +240,7 @@ def _draw(trial: Any, name: str, parameter: Choice | Whole | Real) -> Any:
     if isinstance(parameter, Choice):
         return trial.suggest_categorical(name, list(parameter.values))
     if isinstance(parameter, Whole):
-        return trial.suggest_int(name, parameter.low, parameter.high, step=parameter.step)
+        return trial.suggest_int(name, parameter.low, parameter.high, step=parameter.step, log=parameter.log)
     return trial.suggest_float(name, parameter.low, parameter.high, log=parameter.log)
 
 

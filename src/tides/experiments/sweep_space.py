@@ -29,11 +29,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Whole:
-    """low, low + step, …, high."""
+    """low, low + step, …, high; `log` draws the logarithm uniformly, with step 1."""
 
     low: int
     high: int
     step: int = 1
+    log: bool = False
 
     def holds(self, value: Any) -> bool:
         return bool(self.low <= value <= self.high and (value - self.low) % self.step == 0)
@@ -82,14 +83,22 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the record."""
-        return {name: {"kind": type(p).__name__.lower(), **asdict(p)} for name, p in self.parameters.items()}
+        return {name: {"kind": type(p).__name__.lower(), **_plain(p)} for name, p in self.parameters.items()}
 
 
-def parse_space(table: Mapping[str, Any]) -> Space:
+def parse_space(table: Any) -> Space:
     """A space from TOML: a list is a choice; {low, high} of integers counts, of other numbers is an interval."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"space: found {table!r}, wanted a table of parameters")
     if not table:
         raise ConfigError("space: found nothing, wanted at least one parameter")
     return Space({name: _parameter(name, entry) for name, entry in table.items()})
+
+
+def _plain(parameter: Parameter) -> dict[str, Any]:
+    # Storages know a study by this text, so that it says nothing new about what is drawn as ever.
+    plain = asdict(parameter)
+    return {k: v for k, v in plain.items() if k != "log" or v} if isinstance(parameter, Whole) else plain
 
 
 def _parameter(name: str, entry: Any) -> Parameter:
@@ -99,10 +108,11 @@ def _parameter(name: str, entry: Any) -> Parameter:
         low, high, step, log = entry["low"], entry["high"], entry.get("step"), entry.get("log", False)
         numbers = [value for value in (low, high, step) if value is not None]
         if all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers) and low < high:
-            whole = all(isinstance(value, int) for value in numbers) and not log
-            if whole and (step is None or step > 0):
-                return Whole(low, high, step or 1)
-            if not whole and step is None and isinstance(log, bool) and (low > 0 or not log):
+            whole = all(isinstance(value, int) for value in numbers)
+            possible = isinstance(log, bool) and (not log or (low > 0 and step is None))
+            if possible and whole and (step is None or step > 0):
+                return Whole(low, high, step or 1, log)
+            if possible and not whole and step is None:
                 return Real(float(low), float(high), log)
     raise ConfigError(
         f"space.{name}: found {entry!r}, wanted a list of values, {{low = 1, high = 4, step = 1}}, or "
