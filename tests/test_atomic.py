@@ -38,6 +38,17 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
 
 
+def test_refusals_name_the_file_and_not_a_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as caught, atomic_write(path):
+        pass
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as other, atomic_write(tmp_path / "file"):
+        (tmp_path / "absent").read_bytes()
+    assert other.value.filename == str(tmp_path / "absent")
+
+
 def test_a_full_disk_is_named_by_the_file_that_was_wanted(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text("before")

@@ -16,8 +16,9 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     the system refuses to write (a full disk), its error names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    name: str | None = None
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -26,10 +27,17 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, handle):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and _is_ours(error, path):
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def _is_ours(error: OSError, path: Path) -> bool:
+    """An error of the temporary file, or of one that was open already; not of another file used on the way."""
+    found = error.filename
+    return not isinstance(found, str | bytes) or os.fsdecode(found).startswith(str(path.parent / f".{path.name}."))
 
 
 def _umask() -> int:
