@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from tides.errors import ConfigError, DataError
+from tides.errors import ConfigError, DataError, TidesError
+from tides.training import checkpoint
 from tides.training.checkpoint import CheckpointFolder
 from tides.training.state import RunState
 
@@ -54,6 +56,23 @@ def test_the_newest_one_comes_back_exactly(tmp_path: Path) -> None:
     assert found.state == some(2)[0]
     assert torch.equal(found.tensors["model/w"], some(2)[1]["model/w"])
     assert len(list((tmp_path / "run").iterdir())) == 2
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensors: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device")
+
+    folder = CheckpointFolder(tmp_path, {}, RunState)
+    folder.save(*some(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(TidesError, match=r"checkpoint-2\.safetensors: cannot be written: .*No space left"):
+            folder.save(*some(2))
+    assert not (tmp_path / "checkpoint-2.safetensors").exists()
+    found = CheckpointFolder(tmp_path, {}, RunState).load()
+    assert found is not None
+    assert found.state == some(1)[0]
 
 
 def test_another_run_is_refused_by_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tides.errors import ConfigError, DataError
+from tides.errors import ConfigError, DataError, TidesError
 from tides.records import write_json
 
 FORMAT = 1
@@ -63,7 +63,13 @@ class CheckpointFolder(Generic[S]):
         """Replace the checkpoint."""
         self.folder.mkdir(parents=True, exist_ok=True)
         name = _TENSORS.format(serial=self._serial + 1)
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / name)
+        try:
+            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / name)
+        except SafetensorError as error:
+            (self.folder / name).unlink(missing_ok=True)
+            raise TidesError(
+                f"{self.folder / name}: cannot be written: {error}; the checkpoint before is kept"
+            ) from error
         _flush(self.folder / name)
         content = {"format": FORMAT, "tensors": name, "identity": self.identity, "state": state.to_dict()}
         write_json(self.path, content)
