@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tides.atomic import atomic_write
+from tides.atomic import atomic_write, require_folder
 
 
 def _fail_half_way(path: Path) -> None:
@@ -57,3 +57,11 @@ def test_a_full_disk_is_named_by_the_file_that_was_wanted(tmp_path: Path) -> Non
     assert caught.value.filename == str(path)
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir()] == ["model.json"]
+
+
+def test_a_folder_is_tried_before_it_is_needed(tmp_path: Path) -> None:
+    require_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        require_folder(tmp_path / "file")

@@ -34,6 +34,16 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def require_folder(folder: Path) -> None:
+    """Make `folder` and write into it, so that long work does not end in front of a closed door."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(prefix=".tides.", dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
 def _is_ours(error: OSError, path: Path) -> bool:
     """An error of the temporary file, or of one that was open already; not of another file used on the way."""
     found = error.filename

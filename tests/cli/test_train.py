@@ -83,6 +83,20 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
     assert (found["p(0)"] + found["p(1)"]).round(9).eq(1).all()
 
 
+def test_predict_looks_at_the_door_before_it_works(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tides.cli.own_table.estimator_of", lambda *args, **kwargs: pytest.fail("it began to work"))
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TidesError, match="is a folder"):
+        tides("predict", model, ward(tmp_path), "--out", tmp_path / "folder.csv")
+    result = CliRunner().invoke(
+        app, ["predict", str(model), str(ward(tmp_path)), "--out", str(tmp_path / "file" / "a.csv")]
+    )
+    assert isinstance(result.exception, OSError)
+
+
 def test_predict_keeps_columns_that_are_named_like_answers(tmp_path: Path) -> None:
     table = ward(tmp_path)
     frame = pd.read_csv(table).rename(columns={"patient": "predicted"})

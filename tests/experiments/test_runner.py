@@ -83,6 +83,13 @@ def test_a_damaged_record_is_not_overwritten(toy: Toy, tmp_path: Path) -> None:
         run_cells([cell], tmp_path)
 
 
+def test_a_folder_that_takes_no_records_is_found_before_anything_is_computed(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        run_cells(cells(range(2)), tmp_path / "file")
+    assert toy.calls == []
+
+
 def test_progress_counts_cells_and_ends_at_their_number(toy: Toy, tmp_path: Path) -> None:
     run_cells(cells(range(1)), tmp_path)
     seen: list[tuple[float, list[str]]] = []

@@ -34,6 +34,7 @@ def speed(
     """Training step, forward pass and peak memory by backend and length, beside naive code and a transformer."""
     from rich.console import Console
 
+    from tides.atomic import require_folder
     from tides.errors import ConfigError, TidesError
     from tides.experiments import speed as benchmark
     from tides.experiments.runner import Cell
@@ -62,6 +63,9 @@ def speed(
         state = "already there" if cached else f"measured in {record.seconds:.0f} s"
         notices.print(f"{len(done)}/{len(cells)} {cell.label}: {taken} ({state})", highlight=False)
 
+    require_folder(out)
+    if json_file is not None:
+        require_folder(json_file.parent)
     records = benchmark.run_all(cells, out, seconds_per_cell=limit, fresh=fresh, watch=watch)
     if json_file is not None:
         results.write_results(json_file, records, benchmark.protocol(device))
@@ -107,11 +111,14 @@ def models(
     import torch
     from rich.console import Console
 
+    from tides.atomic import require_folder
     from tides.experiments import model_cost
     from tides.records import write_json
 
     torch.set_num_threads(threads)
     notices = Console(stderr=True)
+    if json_file is not None:
+        require_folder(json_file.parent)
     found = model_cost.measure_all(
         None if names is None else names.split(","),
         size=model_cost.Size(batch=batch, length=length),
@@ -156,6 +163,7 @@ def scale(
     """Cells per minute and training observations per second against the number of workers."""
     from rich.console import Console
 
+    from tides.atomic import require_folder
     from tides.errors import ConfigError
     from tides.experiments import scale as benchmark
     from tides.records import write_json
@@ -168,6 +176,8 @@ def scale(
     wanted = engines.split(",") if engines else benchmark.default_engines()
     chosen = benchmark.setups(wanted, counts or benchmark.default_workers(), threads=threads)
     notices = Console(stderr=True)
+    if json_file is not None:
+        require_folder(json_file.parent)
     found = benchmark.measure_all(
         chosen,
         workload=benchmark.Workload(cells_per_worker=cells, epochs=epochs),

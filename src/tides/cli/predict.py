@@ -27,6 +27,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Answer for every series of a table: classes, numbers or forecasts."""
+    from tides.atomic import require_folder
     from tides.cli.own_table import check_table, estimator_of
     from tides.data.clock import zone_of
     from tides.errors import ConfigError
@@ -36,6 +37,9 @@ def predict(
         raise ConfigError(f"--out: found {out.name!r}, wanted a name that ends in .parquet, .csv or .feather")
     if out.exists() and out.samefile(table):
         raise ConfigError(f"--out: {out} is the table itself; wanted another file for the answers")
+    if out.is_dir():
+        raise ConfigError(f"--out: {out} is a folder; wanted a file")
+    require_folder(out.parent)
     estimator = estimator_of(model, ignore_new=ignore_new)
     data = estimator.to_dataset(table)
     kind = type(estimator).__name__

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from tides.atomic import require_folder
 from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS
 from tides.experiments.engines import Engine, Failure, Processes, Progress
@@ -130,6 +131,8 @@ def run_cells(
             stacks.setdefault(cell.stack or cell.id, []).append(cell)
         else:
             unavailable[_title(cell)] = reason
+    if stacks:
+        require_folder(folder / "records")
     board = _Board(stacks, len(cells) - len(todo), watch)
     jobs = {
         name: _Stack(group, device, _scratch(group, folder) if engine.shares_files else None, not engine.shares_files)

@@ -56,9 +56,13 @@ def test_a_model_that_fails_sets_the_exit_code(model: Path, capsys: pytest.Captu
         (("physiome", "--cellml", ".", "--duration", "3"), "--duration"),
         (("spring.cellml", "--models", "HOD01"), "--models"),
         (("spring.cellml",), "duration, d_states, d_constants"),
+        (("absent.cellml",), "absent.cellml: no such file"),
     ],
 )
-def test_options_that_do_not_fit(words: tuple[str, ...], message: str) -> None:
+def test_options_that_do_not_fit(
+    words: tuple[str, ...], message: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model.parent)
     with pytest.raises(ConfigError, match=message):
         main.app(["data", "simulate", *words], standalone_mode=False)
 

@@ -50,6 +50,8 @@ def simulate(
         raise ConfigError("--duration, --d-states, --d-constants are published for `physiome` and cannot be given")
     if not published and (cellml, models, against) != (None, None, None):
         raise ConfigError("--cellml, --models and --against belong to `physiome`, not to a file of your own")
+    if not published and not Path(target).is_file():
+        raise ConfigError(f"{target}: no such file; wanted `physiome`, or a CellML file of your own")
     if published:
         chosen = published_models(str(cellml), models.split(",") if models else None)
     else:
