@@ -91,6 +91,19 @@ def test_bad_lines_are_named(root: Path, line: str, message: str) -> None:
         load_physionet2012(root)
 
 
+def test_blank_lines_and_values_of_nothing_are_left_out(root: Path) -> None:
+    wanted = load_physionet2012(root)
+    odd = FIRST.replace("00:12,HR,80", "\n00:12,,0\n00:12,HR,80")
+    (root / "set-a" / "900001.txt").write_text(odd, encoding="utf-8-sig")
+    (root / "Outcomes-a.txt").write_text(OUTCOMES, encoding="utf-8-sig")
+    found = load_physionet2012(root)
+    np.testing.assert_array_equal(found[0].values, wanted[0].values)
+    np.testing.assert_array_equal(found[0].times, wanted[0].times)
+    (root / "set-a" / "900001.txt").write_text(FIRST, encoding="utf-16")
+    with pytest.raises(DataError, match="UTF-8"):
+        load_physionet2012(root)
+
+
 def test_missing_pieces_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"set-b is missing; download set-b"):
         load_physionet2012(root, sets=("a", "b"))

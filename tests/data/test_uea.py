@@ -165,6 +165,35 @@ def test_names() -> None:
             uea.archive_name(bad)
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty", "flipped"])
+def test_damaged_files_are_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "Toy.npz"
+    np.savez_compressed(path, X_train=np.random.default_rng(0).normal(size=(5, 2, 7)), y_train=np.arange(5))
+    content = bytearray(path.read_bytes())
+    for at in range(200, 240):
+        content[at] ^= 255
+    path.write_bytes({"cut": path.read_bytes()[:400], "empty": b"", "flipped": bytes(content)}[damage])
+    with pytest.raises(DataError, match=r"Toy\.npz is not an npz file"):
+        load_uea("Toy", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([5, 9])}, "lengths_train"),
+        ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([0, 12])}, "lengths_train"),
+        ({"X_test": np.ones((10, 3, 7))}, r"\[2, 3\] channels"),
+        ({"X_test": np.full((10, 2, 7), "a")}, "X_test holds <U1"),
+        ({f"{axis}_{half}": np.ones((0, 2, 7))[:, 0, 0] if axis == "y" else np.ones((0, 2, 7)) for axis in "Xy"
+          for half in ("train", "test")}, "at least one case"),
+    ],
+)  # fmt: skip
+def test_arrays_that_do_not_fit_are_named(tmp_path: Path, extra: dict[str, Any], message: str) -> None:
+    write(tmp_path, **extra)
+    with pytest.raises(DataError, match=message):
+        load_uea("Toy", root=tmp_path)
+
+
 def test_bad_files_and_arguments(tmp_path: Path) -> None:
     write(tmp_path)
     dataset = load_uea("Toy", root=tmp_path)

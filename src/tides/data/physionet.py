@@ -37,7 +37,8 @@ def load_physionet2012(
     """Stays of the given sets: 41 channels, times in hours since admission, label 1 where the patient died.
 
     Weight is a descriptor at admission and a measurement later; a descriptor of −1 means "not recorded". Where one
-    quantity was measured more than once in a minute, `duplicates` takes the mean or the last value, or raises.
+    quantity was measured more than once in a minute, `duplicates` takes the mean or the last value, or raises. Values
+    without a parameter, of which sets b and c have a few, are left out.
     """
     if duplicates not in ("mean", "last", "error"):
         raise ConfigError(f"duplicates={duplicates!r}; wanted 'mean', 'last' or 'error'")
@@ -54,6 +55,13 @@ def _load_set(folder: Path, letter: str, duplicates: Duplicates) -> list[Irregul
                 f"{needed} is missing; download set-{letter} and Outcomes-{letter}.txt from"
                 f" https://physionet.org/content/challenge-2012/ into {folder}"
             )
+    try:
+        return _read_set(stays, outcomes, duplicates)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{stays}, {outcomes.name}: found a file that is no text in UTF-8 ({error})") from None
+
+
+def _read_set(stays: Path, outcomes: Path, duplicates: Duplicates) -> list[IrregularSeries]:
     died = _read_outcomes(outcomes)
     files = sorted(stays.glob("*.txt"))
     if not files:
@@ -63,7 +71,7 @@ def _load_set(folder: Path, letter: str, duplicates: Duplicates) -> list[Irregul
 
 def _read_outcomes(path: Path) -> dict[str, int]:
     died: dict[str, int] = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []
         for column in ("RecordID", "In-hospital_death"):
@@ -81,11 +89,11 @@ def _read_stay(path: Path, died: dict[str, int], outcomes: Path, duplicates: Dup
     if record not in died:
         raise DataError(f"{path}: record {record} has no line in {outcomes.name}")
     cells: dict[tuple[int, int], list[float]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         if next(reader, None) != ["Time", "Parameter", "Value"]:
             raise DataError(f"{path}, line 1: wanted the header Time,Parameter,Value")
-        for row in reader:
+        for row in filter(None, reader):
             _add(row, cells, record, f"{path}, line {reader.line_num}")
     minutes = sorted({minute for minute, _ in cells})
     step = {minute: i for i, minute in enumerate(minutes)}
@@ -109,6 +117,8 @@ def _add(row: list[str], cells: dict[tuple[int, int], list[float]], record: str,
     if name == "RecordID":
         if text != record:
             raise DataError(f"{where}: RecordID {text} in the file of record {record}")
+        return
+    if name == "":
         return
     if name not in _CHANNEL:
         raise DataError(f"{where}: unknown parameter {name!r}")

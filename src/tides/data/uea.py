@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tides.atomic import atomic_write
 from tides.data import cache
 from tides.data.dataset import IrregularDataset
+from tides.data.npz import read_npz
 from tides.data.schema import Schema
 from tides.data.store import DenseCells, FlatStore
 from tides.data.walker import WALKER_SEEDS, walker_permutation
@@ -104,11 +105,7 @@ def load_uea(name: str, root: str | Path | None = None) -> UEADataset:
 
 def read_uea(path: Path, name: str) -> UEADataset:
     """Read one file; what it holds decides whether it counts as complete."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not an npz file of plain arrays: {error}") from None
+    arrays = read_npz(path, "an npz file of plain arrays")
     if {"X_train", "y_train", "X_test", "y_test"} <= arrays.keys():
         cases = _cases(arrays, "train", path) + _cases(arrays, "test", path)
         labels = np.concatenate([arrays["y_train"].astype(str), arrays["y_test"].astype(str)])
@@ -167,7 +164,14 @@ def make_store(cases: Sequence[NDArray[Any]], labels: NDArray[np.int64], ids: ND
 
 def _cases(arrays: dict[str, NDArray[Any]], part: str, path: Path) -> list[NDArray[np.float32]]:
     x, lengths = arrays[f"X_{part}"], arrays.get(f"lengths_{part}")
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{path}: X_{part} holds {x.dtype}; wanted numbers")
     if lengths is not None:
+        if x.ndim != 2 or (lengths < 1).any() or lengths.sum() != x.shape[1]:
+            raise DataError(
+                f"{path}: lengths_{part} begin with {lengths[:4].tolist()} and add up to {lengths.sum()}, beside "
+                f"X_{part} of shape {x.shape}; wanted one length ≥ 1 for each case, and (channels, all steps)"
+            )
         bounds = np.cumsum(lengths)[:-1]
         cases = [case.T.astype(np.float32) for case in np.split(x, bounds, axis=1)]
     elif x.ndim == 3:
@@ -213,6 +217,9 @@ def _read_partial(arrays: dict[str, NDArray[Any]], path: Path, name: str) -> UEA
 def _dataset(
     name: str, cases: list[NDArray[np.float32]], labels: NDArray[Any], train_size: int | None, **rest: Any
 ) -> UEADataset:
+    widths = sorted({case.shape[1] for case in cases})
+    if len(widths) != 1:
+        raise DataError(f"{name}: found cases with {widths} channels; wanted one number for all, and at least one case")
     classes, index = np.unique(labels, return_inverse=True)
     store = make_store(cases, index.astype(np.int64), np.arange(len(cases)))
     channels = tuple(f"channel_{c}" for c in range(cases[0].shape[1]))

@@ -17,6 +17,7 @@ import numpy as np
 
 from tides.atomic import atomic_write
 from tides.data import cache
+from tides.data.npz import read_npz
 from tides.data.physiome import cellml, facts
 from tides.data.physiome.integrate import GRID, Spread
 from tides.data.physiome.problem import Problem, load_problem, model_file
@@ -186,10 +187,8 @@ def _finish(out: Path, model: Model, state: _Progress, n: int) -> None:
 
 
 def _join(out: Path, model: Model, state: _Progress, folder: Path, n: int) -> float:
-    parts = []
-    for path in sorted(folder.glob("*.npz")):
-        with np.load(path, allow_pickle=False) as part:
-            parts.append({name: part[name] for name in ("values", "seed", "start", "seconds")})
+    fields = ("values", "seed", "start", "seconds")
+    parts = [read_npz(path, "a part of a simulation", fields) for path in sorted(folder.glob("*.npz"))]
     values = np.concatenate([part["values"] for part in parts])
     trajectories = standardise(model.name, values, model.spread.duration / (GRID - 1))
     seconds = float(sum(part["seconds"] for part in parts))

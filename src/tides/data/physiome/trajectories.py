@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.atomic import atomic_write
+from tides.data.npz import read_npz
 from tides.errors import DataError
 
 POINTS = 100
@@ -69,11 +70,7 @@ def save_trajectories(path: Path, trajectories: Trajectories) -> None:
 
 def read_trajectories(path: Path) -> Trajectories:
     """Read one compact file; its stem is the system's short name."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            dq, step, mean, std, t_step = (file[field] for field in _FIELDS)
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is not a file of trajectories: {error}") from None
+    dq, step, mean, std, t_step = read_npz(path, "a file of trajectories", _FIELDS).values()
     if dq.ndim != 3 or dq.dtype != np.int16 or dq.shape[-1] != POINTS or mean.shape != (len(dq),):
         raise DataError(
             f"{path}: dq is {dq.dtype} {dq.shape}; wanted int16 (channels, instances, {POINTS}) beside the means"
