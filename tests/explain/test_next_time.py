@@ -94,6 +94,10 @@ def test_what_has_no_answer_is_refused() -> None:
         suggest_next_time(Nearest().eval(), batch(), [1.0], task=GAUSSIAN)
     with pytest.raises(DataError, match="candidates"):
         suggest_next_time(Nearest().eval(), given, [], task=GAUSSIAN)
+    with pytest.raises(DataError, match=r"candidates: found .* numbers"):
+        suggest_next_time(Nearest().eval(), given, ["+6h"], task=GAUSSIAN)  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="samples: found 0"):
+        suggest_next_time(Nearest().eval(), given, [20.0], task=GAUSSIAN, samples=0)
     with pytest.raises(DataError, match="cost"):
         suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.tensor([1.0, 0.0]))
     with pytest.raises(ConfigError, match="imagined"):

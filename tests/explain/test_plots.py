@@ -7,7 +7,7 @@ import torch
 
 from tests.explain.models import batch, classifier, forecaster
 from tides import explain
-from tides.errors import TidesError
+from tides.errors import ShapeError, TidesError
 from tides.training import Forecasting
 
 pytest.importorskip("matplotlib", reason="extra `plots` is not installed")
@@ -46,3 +46,22 @@ def test_an_impossible_file_is_one_error(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "clock.png", tmp_path / "clock.nonsense"):
         with pytest.raises(TidesError, match="cannot be written"):
             explain.plot_clock(found, path)
+
+
+def test_what_does_not_belong_together_is_named(tmp_path: Path) -> None:
+    model, given = classifier(), batch()
+    found = explain.clock(model, given)
+    assert torch.equal(found.series(-1).times, found.series(len(given) - 1).times)
+    with pytest.raises(ShapeError, match="series: found 99"):
+        explain.plot_clock(found, tmp_path / "clock.png", series=99)
+    with pytest.raises(ShapeError, match="channels: found 1 names"):
+        explain.plot_attribution(
+            explain.attribute(model, given, target=0, steps=2), given, tmp_path / "a.png", channels=["pH"]
+        )
+    lengths = given.lengths.tolist()
+    other = next(k for k, length in enumerate(lengths) if length != lengths[0])
+    removal = explain.remove_each(model, given)
+    with pytest.raises(ShapeError, match=f"series: {other} has"):
+        explain.plot_removal(removal, given, tmp_path / "r.png", series=other)
+    with pytest.raises(ShapeError, match="answer: found 9"):
+        explain.plot_removal(removal, given, tmp_path / "r.png", answer=9)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tides import functional as tf
 from tides.data.batch import IrregularBatch
-from tides.errors import ConfigError
+from tides.errors import ConfigError, ShapeError
 from tides.explain.asking import require_evaluation
 from tides.functional.heads import StepHead
 from tides.nn import SSM, Backbone, Block
@@ -58,7 +58,11 @@ class Clock:
         return self.typical_half_life() > horizon
 
     def series(self, index: int) -> "Clock":
-        """One series without its padding."""
+        """One series without its padding; −1 is the last."""
+        count = len(self.valid)
+        if not -count <= index < count:
+            raise ShapeError(f"series: found {index}, wanted an index into {count} series")
+        index %= count
         n = int(self.valid[index].sum())
         parts = {name: getattr(self, name)[:, index : index + 1, :n] for name in ("rate", "frequency", "contribution")}
         return replace(self, **parts, times=self.times[index : index + 1, :n], valid=self.valid[index : index + 1, :n])

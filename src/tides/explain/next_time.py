@@ -61,7 +61,12 @@ def suggest_next_time(
     one = only_series(X, series)
     if one.query_times is None:
         raise DataError("X: the batch asks no question; its query_times say what should be known better")
-    moments = torch.as_tensor(candidates, dtype=torch.float64)
+    if samples < 1:
+        raise ConfigError(f"samples: found {samples}, wanted at least 1")
+    try:
+        moments = torch.as_tensor(candidates, dtype=torch.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"candidates: found {candidates!r}, wanted times as numbers, in the batch's unit") from None
     if moments.ndim != 1 or len(moments) == 0 or not bool(torch.isfinite(moments).all()):
         raise DataError("candidates: wanted one or more finite times")
     price = _price(cost, moments)

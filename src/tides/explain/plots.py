@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tides.data.batch import IrregularBatch
-from tides.errors import TidesError
+from tides.errors import ShapeError, TidesError
 from tides.explain.asking import only_series
 from tides.explain.attribution import Attribution
 from tides.explain.clock import Clock
@@ -53,6 +53,8 @@ def plot_attribution(
     one = only_series(batch, series)
     n, count = one.values.shape[1:]
     names = list(channels) or [f"channel {c}" for c in range(count)]
+    if len(names) != count:
+        raise ShapeError(f"channels: found {len(names)} names, wanted one for each of {count} channels")
     parts = attribution.values[series, :n].numpy()
     figure, axes = _figure(2 * count, 1, (8.0, 1.0 + 2.6 * count), sharex=True)
     times, values, seen = one.times[0].numpy(), one.values[0].numpy(), one.observed[0].numpy()
@@ -93,8 +95,12 @@ def plot_removal(
     """How far the answer moves if one observation had not been made, for each of them."""
     one = only_series(batch, series)
     figure, (panel,) = _figure(1, 1, (7.0, 3.2))
-    change = removal.change.flatten(1)[:, answer].numpy()
-    times = one.times[0].numpy()
+    changes, times = removal.change.flatten(1), one.times[0].numpy()
+    if len(changes) != len(times):
+        raise ShapeError(f"series: {series} has {len(times)} observations, but {len(changes)} were removed in turn")
+    if not 0 <= answer < changes.shape[1]:
+        raise ShapeError(f"answer: found {answer}, wanted an index into {changes.shape[1]} answers")
+    change = changes[:, answer].numpy()
     panel.vlines(times, 0, change, color=_COLOURS[0], linewidth=2)
     panel.plot(times, change, "o", color=_COLOURS[0], markersize=4)
     panel.axhline(0, color="black", linewidth=0.6)
