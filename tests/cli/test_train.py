@@ -83,6 +83,18 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
     assert (found["p(0)"] + found["p(1)"]).round(9).eq(1).all()
 
 
+def test_predictions_of_counted_times_carry_the_numbers_of_the_table(tmp_path: Path) -> None:
+    frame = pd.read_csv(ward(tmp_path), parse_dates=["charttime"])[["patient", "charttime", "hr"]]
+    hours = (frame["charttime"] - frame["charttime"].min()).dt.total_seconds() / 3600
+    frame["charttime"] = 1_700_000_000_000_000_001 + (100 * hours).astype("int64")
+    frame.to_csv(tmp_path / "counts.csv", index=False)
+    roles = ["--id", "patient", "--time", "charttime", "--horizon", "800", *QUICK, "--set", "epochs=1", "--test", "0"]
+    tides("train", tmp_path / "counts.csv", *roles, "--out", tmp_path / "model")
+    tides("predict", tmp_path / "model", tmp_path / "counts.csv", "--at", "+7", "--out", tmp_path / "out.csv")
+    last = frame.groupby("patient")["charttime"].max() + 7
+    assert pd.read_csv(tmp_path / "out.csv")["charttime"].tolist() == last.tolist()
+
+
 def test_predict_looks_at_the_door_before_it_works(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tides.data import from_wide
 from tides.data.clock import encode_dates, seconds_per
+from tides.data.schema import Schema
 from tides.errors import DataError
 
 DATES = ["2024-03-31 00:00:00", "2024-03-31 01:30:00", "2024-04-01 00:00:00"]
@@ -121,3 +122,32 @@ def test_bad_times(column: Any, unit: str | None, words: str) -> None:
 @pytest.mark.parametrize(("name", "seconds"), [("h", 3600), ("Hours", 3600), ("D", 86400), ("mins", 60), ("ms", 1e-3)])
 def test_unit_names(name: str, seconds: float) -> None:
     assert seconds_per(name) == seconds
+
+
+COUNTS = [1_700_000_000_000_000_101, 1_700_000_000_000_000_001, 1_700_000_000_000_000_050]
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "polars"])
+def test_whole_numbers_beyond_float64_keep_their_differences(tmp_path: Path, kind: str) -> None:
+    """Nanoseconds since 1970 as numbers: float64 would round them to multiples of 256."""
+    frame = pd.DataFrame({"i": [1, 1, 1], "t": COUNTS, "x": [3.0, 1.0, 2.0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = {"frame": frame, "csv": tmp_path / "t.csv", "polars": pl.from_pandas(frame)}[kind]
+    data = from_wide(table, id="i", time="t", unit="ns")
+    assert data[0].times.tolist() == [0.0, 49.0, 100.0]
+    assert data[0].values[:, 0].tolist() == [1.0, 2.0, 3.0]
+    assert data.schema.offset == COUNTS[1]
+    schema = Schema.from_dict(data.schema.to_dict())
+    assert schema == data.schema
+    later = frame.assign(t=frame["t"] + 1000)
+    assert from_wide(later, id="i", time="t", schema=schema)[0].times.tolist() == [1000.0, 1049.0, 1100.0]
+    early = frame.assign(t=[1.5, 2.0, 0.0])
+    assert from_wide(early, id="i", time="t", schema=schema)[0].times.tolist()[0] == -float(COUNTS[1])
+
+
+def test_smaller_whole_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
+    assert times_of([2**53, 5], None) == [5.0, 2.0**53]
+    (tmp_path / "t.csv").write_text(f"i,t,x\n1,{2**53},0\n1,5.5,0")
+    data = from_wide(tmp_path / "t.csv", id="i", time="t")
+    assert data[0].times.tolist() == [5.5, 2.0**53]
+    assert "offset" not in data.schema.to_dict()

@@ -119,6 +119,25 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
 
 
+def test_times_beyond_float64_are_asked_for_as_they_are(tmp_path: Path) -> None:
+    """Nanoseconds since 1970 as whole numbers, in a table and in arrays."""
+    frame = table().drop(columns="kind")
+    zero = 1_700_000_000_000_000_001
+    frame["when"] = zero + ((frame["when"] - frame["when"].min()).dt.total_seconds() / 36).astype("int64")
+    model = TIDESForecaster(200.0, id="pump", time="when", unit="ns", **QUICK).fit(frame)
+    last = frame.groupby("pump")["when"].max().to_numpy()
+    wanted = model.predict(frame, at="+50")
+    np.testing.assert_array_equal(model.predict(frame, at=[[one + 50] for one in last]), wanted)
+    np.testing.assert_array_equal(model.predict(frame, at=[[str(one + 50)] for one in last]), wanted)
+    groups = [one for _, one in frame.groupby("pump")]
+    arrays = [one[["flow"]].to_numpy().T for one in groups]
+    times = [one["when"].to_numpy() for one in groups]
+    loaded = TIDESForecaster.load(model.save(tmp_path))
+    np.testing.assert_allclose(loaded.predict(arrays, at=[[one + 50] for one in last], times=times), wanted)
+    alone = TIDESForecaster(200.0, unit="ns", **QUICK).fit(arrays, times=times)
+    assert alone.schema_.offset == zero
+
+
 def test_without_a_spread_intervals_have_one_width() -> None:
     model = TIDESForecaster(3.0, gaussian=False, **QUICK).fit(relaxing(60))
     low, high = model.predict_interval(relaxing(5), "+1h,+2h", 0.6)

@@ -102,3 +102,11 @@ def test_dates_need_a_unit() -> None:
     missing = pytest.importorskip("pandas").NaT
     with pytest.raises(DataError, match="NaT"):
         StreamClock("h").encode(missing)
+
+
+def test_numbers_beyond_float64_count_from_the_training_data() -> None:
+    zero = 1_700_000_000_000_000_001
+    clock = StreamClock("ns", offset=zero)
+    assert clock.encode(zero + 49) == 49.0
+    assert clock.encode_all(np.array([zero, zero + 49])).tolist() == [0.0, 49.0]
+    assert clock.decode(49.0) == str(zero + 49)

@@ -119,7 +119,7 @@ def _dates(times: Any, schema: Any, zone: str | None) -> Any:
     from tides.units import seconds_per
 
     if schema.origin is None:
-        return times
+        return np.rint(times).astype(np.int64) + schema.offset if schema.offset else times
     since = float(np.datetime64(schema.origin, "us").astype(np.int64)) * 1e-6
     seconds = times * seconds_per(schema.unit)
     if not ((since + seconds >= _YEARS[0]) & (since + seconds < _YEARS[1])).all():

@@ -1,5 +1,6 @@
 """Time columns: numbers, dates (with or without zone) and durations, as float64 in one explicit unit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from tides.data.sources import open_table
 from tides.errors import DataError
 from tides.units import seconds_per
 
+_EXACT = 2**53  # whole numbers beyond it are rounded by float64
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks of an integer clock per second
 
 
@@ -19,12 +21,12 @@ class ClockReader:
     """Reads the chunks of one time column as raw ticks (dates, durations) or numbers, the same for all chunks."""
 
     where: str
-    kind: str = ""  # "number", "date" or "duration"; known after the first chunk
+    kind: str = ""  # "number", "count" (whole and beyond float64), "date" or "duration"; known after the first chunk
     resolution: str = ""
     zoned: bool | None = None
 
     def read(self, array: Any, row: int) -> NDArray[Any]:
-        """Raw times of a chunk: int64 ticks or float64; nothing missing, nothing infinite."""
+        """Raw times of a chunk: int64 ticks and counts, or float64; nothing missing, nothing infinite."""
         import pyarrow as pa
 
         column = plain(array)
@@ -42,6 +44,8 @@ class ClockReader:
             self._settle_zone(kind.tz is not None, row)
         elif pa.types.is_duration(kind):
             self._settle("duration", kind.unit, row)
+        elif self._counts(column):
+            self._settle("count", "", row)
         else:
             times = numbers(column, self.where, row).astype(np.float64, copy=False)
             if np.isnan(times).any():
@@ -50,6 +54,16 @@ class ClockReader:
             return times
         ticks: NDArray[Any] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return ticks
+
+    def _counts(self, column: Any) -> bool:
+        """Whether these are whole numbers that float64 cannot hold, as nanoseconds since 1970."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.kind not in ("", "count") or not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
+            return False
+        ends = pc.min_max(column).as_py()
+        return self.kind == "count" or max(-(ends["min"] or 0), ends["max"] or 0) > _EXACT
 
     def _settle(self, kind: str, resolution: str, row: int) -> None:
         if not self.kind:
@@ -72,8 +86,15 @@ class ClockReader:
 
         column = pc.utf8_trim_whitespace(column)
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        if self.kind in ("", "count"):
+            try:
+                whole = column.cast(pa.int64())
+                if self._counts(whole):
+                    return whole
+            except pa.ArrowInvalid:
+                pass
         wanted = [pa.float64()] + [pa.timestamp(unit, zone) for unit in ("ns", "us") for zone in (None, "UTC")]
-        if self.kind == "number":
+        if self.kind in ("number", "count"):
             wanted = [pa.float64()]
         elif self.kind:
             wanted = [pa.timestamp(self.resolution, "UTC" if self.zoned else None)]
@@ -90,8 +111,9 @@ class ClockReader:
 
 @dataclass(frozen=True)
 class Clock:
-    """From raw times to float64 in `unit`. Numbers (`resolution` empty) are taken as they are; ticks count from
-    tick `zero`, so that float64 stays exact, less `lag` where the origin lies between two ticks."""
+    """From raw times to float64 in `unit`. Numbers (`resolution` empty) are taken as they are; ticks, and whole numbers
+    beyond float64, count from tick `zero`, so that float64 stays exact, less `lag` where the origin lies between two
+    ticks."""
 
     unit: str | None
     resolution: str = ""
@@ -101,19 +123,23 @@ class Clock:
 
     def encode(self, raw: NDArray[Any]) -> NDArray[np.float64]:
         if not self.resolution:
-            return raw
+            return raw if self.zero == 0 and raw.dtype == np.float64 else (raw - self.zero).astype(np.float64)
         assert self.unit is not None
         ticks_per_unit = seconds_per(self.unit) * _TICKS[self.resolution]
         times: NDArray[np.float64] = (raw - np.int64(self.zero)) / ticks_per_unit - self.lag
         return times
 
 
-def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: str | None = None) -> Clock:
-    """The clock of a column: `earliest` raw tick is time 0 of dates unless `origin` fixes another instant."""
-    if reader.kind == "number":
+def settle_clock(
+    reader: ClockReader, unit: str | None, earliest: int, origin: str | None = None, offset: int | None = None
+) -> Clock:
+    """The clock of a column: `earliest` raw tick is time 0 of dates and counts, unless `origin` fixes another instant
+    or `offset` another number."""
+    if reader.kind in ("number", "count"):
         if origin is not None:
             raise DataError(f"{reader.where}: found numbers, but the training data's times are dates; give dates")
-        return Clock(unit)
+        zero = int(earliest) if reader.kind == "count" and offset is None else offset or 0
+        return Clock(unit, zero=zero)
     unit = unit or "s"
     seconds_per(unit)
     if reader.kind == "duration":
@@ -126,6 +152,14 @@ def settle_clock(reader: ClockReader, unit: str | None, earliest: int, origin: s
     tick = instant.astype(f"datetime64[{reader.resolution}]")
     lag = float((instant - tick) / np.timedelta64(1, "ns")) * 1e-9 / seconds_per(unit)
     return Clock(unit, reader.resolution, int(tick.astype(np.int64)), lag, origin)
+
+
+def count_offset(rows: Sequence[NDArray[Any]]) -> int:
+    """The smallest of whole numbers that float64 would round, for times to count from it; 0 for other times."""
+    if any(row.dtype.kind != "i" for row in rows):
+        return 0
+    ends = [(int(row.min()), int(row.max())) for row in rows if row.size]
+    return min(low for low, _ in ends) if any(max(-low, high) > _EXACT for low, high in ends) else 0
 
 
 def zone_of(table: Any, time: str) -> str | None:

@@ -118,7 +118,7 @@ def ingest(
         for chunk in reader.chunks():
             dealt.add(chunk)
         rows = dealt.parts()
-    if schema is not None and schema.unit is None and reader.clock.kind != "number":
+    if schema is not None and schema.unit is None and reader.clock.kind not in ("number", "count"):
         raise DataError(
             f"{reader.clock.where}: found {reader.clock.kind}s, but the schema's times are numbers without a unit; "
             "give numbers, or state unit= for the training data"
@@ -137,12 +137,11 @@ def ingest(
         pivot(_renumbered(part, key_rank, channel_place), len(channels), duplicates, names, sparse=sparse)
         for part in rows
     )
-    clock = settle_clock(
-        reader.clock, unit or (schema.unit if schema else None), reader.earliest, schema.origin if schema else None
-    )
+    known = (schema.origin, schema.offset) if schema else (None, None)
+    clock = settle_clock(reader.clock, unit or (schema.unit if schema else None), reader.earliest, *known)
     merged, times = assemble(blocks, clock, folder, n_channels=len(channels), long=roles.channel is not None)
     ids = merged.keys if series_names is None else np.array(series_names, object)[merged.keys]
-    base = Schema(channels, clock.unit, clock.origin)
+    base = Schema(channels, clock.unit, clock.origin, offset=0 if clock.resolution else clock.zero)
     return _finish(reader, merged, times, ids, base, label_kind, ordinal, schema)
 
 

@@ -30,7 +30,8 @@ class Schema:
     """Channel names, time unit and origin, classes and static columns of a data set.
 
     `origin` is the instant (ISO 8601, UTC) that time 0 stands for when times came from dates, else None.
-    `class_names` is None where labels are numbers, or absent.
+    `offset` is the whole number that time 0 stands for when times came from numbers beyond 2⁵³, which float64 would
+    round (nanoseconds since 1970), else 0. `class_names` is None where labels are numbers, or absent.
     """
 
     channels: tuple[str, ...]
@@ -38,6 +39,7 @@ class Schema:
     origin: str | None = None
     class_names: tuple[str, ...] | None = None
     static: tuple[StaticColumn, ...] = field(default=())
+    offset: int = 0
 
     @property
     def static_names(self) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ class Schema:
                 }
                 for column in self.static
             ],
-        }
+        } | ({"offset": self.offset} if self.offset else {})
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "Schema":
@@ -76,6 +78,7 @@ class Schema:
                     )
                     for column in plain["static"]
                 ),
+                offset=int(plain.get("offset", 0)),
             )
         except (KeyError, TypeError) as error:
             raise DataError(f"not a schema: {error!r} in {plain!r}") from None

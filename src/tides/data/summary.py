@@ -63,7 +63,7 @@ def describe(data: IrregularDataset) -> Summary:
         series=len(data),
         steps=steps,
         unit=data.unit,
-        origin=data.schema.origin,
+        origin=data.schema.origin or (str(data.schema.offset) if data.schema.offset else None),
         lengths=_quantiles(lengths),
         durations=_quantiles(durations),
         gaps=_quantiles(gaps),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tides.data.arrays import Layout, from_arrays
 from tides.data.attributes import LabelKind
-from tides.data.clock import encode_dates
+from tides.data.clock import count_offset, encode_dates
 from tides.data.columns import is_text, plain
 from tides.data.dataset import IrregularDataset
 from tides.data.schema import Schema
@@ -113,13 +113,16 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     if schema is not None and schema.origin is not None and not _has_dates(times):
         found = "none" if times is None else "numbers"
         raise DataError(f"times: found {found}, but the model was trained on dates; give dates")
+    offset = 0 if schema is None else schema.offset
     if times is not None and len(times):
-        times, unit, origin = _numbers(times, unit, origin)
+        if schema is None and not _has_dates(times):
+            offset = count_offset(_rows_of_times(times))
+        times, unit, origin = _numbers(times, unit, origin, offset)
         if schema is not None and schema.unit is None and origin is not None:
             raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
     data = from_arrays({"X": X["X"]} if _is_dictionary(X) else X, times, layout=columns.layout, unit=unit)
     if schema is None:
-        return IrregularDataset(list(data), schema=replace(data.schema, origin=origin))
+        return IrregularDataset(list(data), schema=replace(data.schema, origin=origin, offset=offset))
     if len(data.channels) != len(schema.channels):
         raise DataError(
             f"X: found {len(data.channels)} channels; the model was trained on {len(schema.channels)} "
@@ -132,11 +135,13 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     return IrregularDataset(list(data), schema=schema)
 
 
-def _numbers(times: Any, unit: str | None, origin: str | None) -> tuple[Any, str | None, str | None]:
-    """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are."""
-    if not _has_dates(times):
-        return times, unit, origin
+def _numbers(times: Any, unit: str | None, origin: str | None, offset: int) -> tuple[Any, str | None, str | None]:
+    """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are, or
+    counted from `offset`."""
     one, rows = np.ndim(times[0]) == 0, _rows_of_times(times)
+    if not _has_dates(times):
+        shifted = [row - offset for row in rows] if offset else []
+        return ((shifted[0] if one else shifted) if offset else times), unit, origin
     unit = unit or "s"
     origin = origin or str(min(row.min() for row in rows if len(row)))
     encoded = [encode_dates(row, unit, origin) for row in rows]

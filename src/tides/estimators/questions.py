@@ -32,52 +32,57 @@ def query_times(at: Any, data: IrregularDataset, schema: Schema, *, counted: boo
     one row for each. Where times were dates, a number would say nothing about its unit and beginning; it is accepted
     only from those who have the `counted` times of a data set before them.
     """
-    numbers = counted or schema.origin is None
+    zero = 0 if counted else schema.offset if schema.origin is None else None
     if isinstance(at, str):
         at = [word for word in at.split(",") if word.strip()]
     rows = list(at) if isinstance(at, (list, tuple)) or np.ndim(at) else [at]
     if not rows:
         raise DataError("at: no time is asked for")
     if all(np.ndim(one) == 0 or isinstance(one, str) for one in rows):
-        return [_moments(rows, data.times(i), schema, numbers) for i in range(len(data))]
+        return [_moments(rows, data.times(i), schema, zero) for i in range(len(data))]
     if len(rows) != len(data):
         raise DataError(f"at: found {len(rows)} rows of times for {len(data)} series")
-    return [_moments(row, data.times(i), schema, numbers) for i, row in enumerate(rows)]
+    return [_moments(row, data.times(i), schema, zero) for i, row in enumerate(rows)]
 
 
-def _moments(row: Sequence[Any], times: Times, schema: Schema, numbers: bool) -> Times:
-    moments = np.array([_moment(one, float(times[-1]), schema, numbers) for one in row], np.float64)
+def _moments(row: Sequence[Any], times: Times, schema: Schema, zero: int | None) -> Times:
+    moments = np.array([_moment(one, float(times[-1]), schema, zero) for one in row], np.float64)
     if len(moments) == 0 or not np.isfinite(moments).all():
         raise DataError(f"at: found {list(row)}, wanted at least one finite time for each series")
     return moments
 
 
-def _moment(one: Any, last: float, schema: Schema, numbers: bool) -> float:
+def _moment(one: Any, last: float, schema: Schema, zero: int | None) -> float:
+    """One asked time; numbers count from `zero`, or are refused where there is none."""
     number = _number(one)
     if number is None and isinstance(one, str) and one.strip()[:1] in ("+", "-"):
         span = duration_in(one.strip()[1:], schema.unit, "at")
         return last + span if one.strip()[0] == "+" else last - span
     if number is None:
         return _date(one, schema)
-    if not numbers:
+    if zero is None:
         raise DataError(
             f"at: found the number {one}, but the model was trained on dates; give a date, or an offset from the last "
             f"observation such as '+6h'"
         )
-    return number
+    return float(number - zero)
 
 
 def _number(one: Any) -> float | None:
     """A number, or text that is one; a sign in front of text makes it an offset."""
     if isinstance(one, str):
         word = one.strip()
-        try:
-            return None if word[:1] in ("+", "-") else float(word)
-        except ValueError:
+        if word[:1] in ("+", "-"):
             return None
+        for read in (int, float):
+            try:
+                return read(word)
+            except ValueError:
+                continue
+        return None
     if isinstance(one, np.generic) and one.dtype.kind in "fiu":
         one = one.item()
-    return float(one) if isinstance(one, (int, float)) and not isinstance(one, bool) else None
+    return one if isinstance(one, (int, float)) and not isinstance(one, bool) else None
 
 
 def _date(one: Any, schema: Schema) -> float:

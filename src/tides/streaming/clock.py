@@ -21,11 +21,12 @@ class StreamClock:
     Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO
     8601 text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model
     knows none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date
-    without a zone is UTC. Dates are subtracted as whole nanoseconds, so that nothing is lost to rounding.
+    without a zone is UTC. Dates are subtracted as whole nanoseconds, and numbers beyond 2⁵³ count from the `offset` of
+    the training data, so that nothing is lost to rounding.
     """
 
-    def __init__(self, unit: str | None = None, origin: str | None = None) -> None:
-        self.unit, self.origin = unit, origin
+    def __init__(self, unit: str | None = None, origin: str | None = None, offset: int = 0) -> None:
+        self.unit, self.origin, self.offset = unit, origin, offset
         self._zero = 0 if origin is None else _nanoseconds(np.datetime64(origin))
 
     def encode(self, t: Any) -> float:
@@ -34,7 +35,7 @@ class StreamClock:
             t = t.item()
         if isinstance(t, (float, int)) and not isinstance(t, bool):
             self._check_numbers(t)
-            return as_float(t)
+            return as_float(t - self.offset)
         if isinstance(t, (str, datetime, date, np.datetime64)):
             if self.unit is None:
                 raise DataError(f"t: found {t!r}, but the model's time has no unit; give numbers")
@@ -57,7 +58,7 @@ class StreamClock:
             times = times.to_numpy()
         if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
             self._check_numbers(*times.flat[:1])
-            return np.atleast_1d(times.astype(np.float64))
+            return np.atleast_1d((times - self.offset if self.offset else times).astype(np.float64))
         # An array of dates as objects would be one of whole numbers.
         single = isinstance(times, (str, date, np.datetime64)) or np.ndim(times) == 0
         return np.array([self.encode(t) for t in ([times] if single else times)])
@@ -65,7 +66,7 @@ class StreamClock:
     def decode(self, time: float) -> str:
         """A time in words: the date where the model knows what time 0 stands for, the number otherwise."""
         if self.origin is None or self.unit is None or not np.isfinite(time):
-            return f"{time:.15g}"
+            return str(self.offset + round(time)) if self.offset and np.isfinite(time) else f"{time:.15g}"
         nanoseconds = self._zero + round(time * seconds_per(self.unit) * 1e9)
         if abs(nanoseconds) < 2**63:
             return str(np.datetime64(nanoseconds, "ns")).rstrip("0").rstrip(".")

@@ -47,6 +47,7 @@ class Profile:
     spread: tuple[float, ...] | None = None
     """For forecasters that predict a spread beside every mean: the unit of each channel's spread."""
     static: tuple[StaticField, ...] = field(default=())
+    offset: int = 0
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Profile":
@@ -64,6 +65,7 @@ class Profile:
                     StaticField(column["name"], _names(column.get("categories")), bool(column.get("ordinal")))
                     for column in source.get("static") or ()
                 ),
+                offset=int(source.get("offset", 0)),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"the model's metadata does not describe data: {error!r}") from None

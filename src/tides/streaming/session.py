@@ -56,7 +56,7 @@ class StreamSession:
         self.model, self.streams = model.eval(), streams
         self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
         self.profile = Profile.from_metadata(metadata or {})
-        self.clock = StreamClock(self.profile.unit, self.profile.origin)
+        self.clock = StreamClock(self.profile.unit, self.profile.origin, self.profile.offset)
         self.identity = identify(model, metadata)
         silence = float("inf") if reset_after is None else self.clock.duration(reset_after, "reset_after")
         capacity = max(_FIRST_CAPACITY, streams)
