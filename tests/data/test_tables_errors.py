@@ -124,3 +124,10 @@ def test_two_columns_of_one_name() -> None:
     frame = pd.DataFrame([[1, 0, 1.0, 2.0]], columns=["i", "t", "x", "x"])
     with pytest.raises(DataError, match="two columns are called 'x'"):
         from_wide(frame, id="i", time="t")
+
+
+def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
+    """Spreadsheets call it "Unicode text"."""
+    pd.DataFrame(GOOD).to_csv(tmp_path / "t.csv", index=False, encoding="utf-16")
+    with pytest.raises(DataError, match=r"t\.csv: found text in UTF-16; save it as UTF-8"):
+        from_long(tmp_path / "t.csv", **ROLES)

@@ -1,5 +1,6 @@
 """CSV files as a stream of columns, with errors that name the row."""
 
+import codecs
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,9 @@ _BLOCK_BYTES = 1 << 24
 def open_csv_table(path: Path, delimiter: str) -> Table:
     """Columns asked for as numbers are read as float64, the others as text: a type guessed from the first rows
     would be contradicted by later ones (ids 1, 2, 3, … then "A12")."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise DataError(f"{path.name}: found text in UTF-16; save it as UTF-8")
     names = tuple(_reader(path, delimiter, None, ()).schema.names)
     refuse_repeats(names, path.name)
 

@@ -159,7 +159,7 @@ def _duplicate_error(rows: _Sorted, one: int, other: int, channel: int, names: N
     first, second = sorted((rows.number(one), rows.number(other)))
     return DataError(
         f"{names.table}: {names.series(rows.key(one))} has channel {names.channel(channel)} twice at the same "
-        f"{names.time_column!r}, in rows {first} and {second}; pass duplicates='mean' or duplicates='last' to merge"
+        f"{names.time_column!r}, in rows {first} and {second}; merge them with duplicates 'mean' or 'last'"
     )
 
 

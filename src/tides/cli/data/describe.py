@@ -18,6 +18,10 @@ def describe(
     time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
     channel: Annotated[str | None, typer.Option(help="Long tables: column that names the channel.")] = None,
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
+    channels: Annotated[
+        str | None,
+        typer.Option(help="Wide tables: columns that were measured, comma separated; default: all others."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups that splits keep together.")] = None,
     static: Annotated[list[str] | None, typer.Option(help="Static columns, comma separated, or one at a time.")] = None,
@@ -39,13 +43,15 @@ def describe(
 
     if (channel is None) != (value is None):
         raise ConfigError("--channel and --value belong together: a long table has both, a wide table neither")
+    if channel is not None and channels is not None:
+        raise ConfigError("--channels belongs to a wide table; of a long one, --channel names the column of channels")
     roles: dict[str, Any] = {"id": id, "time": time, "label": label, "group": group}
     roles |= {"static": listed(",".join(static or [])), "unit": unit, "duplicates": duplicates, "spill": spill}
     with Console(stderr=True).status(f"reading {table.name}"):
         if channel is not None and value is not None:
             data = from_long(table, channel=channel, value=value, **roles)
         else:
-            data = from_wide(table, **roles)
+            data = from_wide(table, channels=listed(channels), **roles)
         summary = summarise(data)
         if plot is not None:
             plot_summary(data, summary, plot)
