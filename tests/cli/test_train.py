@@ -83,6 +83,29 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
     assert (found["p(0)"] + found["p(1)"]).round(9).eq(1).all()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--test", "0.01"], "--test 0.01: part 1 would be empty: .* or 0 to train on all"),
+        (["--set", "batch_size=many"], "batch_size: found 'many'"),
+        (["--set", "batch_size=0"], "batch_size: found 0"),
+    ],
+)
+def test_arguments_that_cannot_work_are_named(tmp_path: Path, words: list[str], message: str) -> None:
+    with pytest.raises(TidesError, match=message):
+        tides("train", ward(tmp_path), *CLASSIFY, *words, "--out", tmp_path / "model")
+
+
+def test_a_model_that_cannot_be_scored_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise TidesError("series 'p00': the answer is not finite")
+
+    monkeypatch.setattr("tides.estimators.scorecard.scorecard", fail)
+    with pytest.raises(TidesError, match=r"p00.* The model is in .*model, without a score"):
+        tides("train", ward(tmp_path), *CLASSIFY, "--set", "epochs=1", "--out", tmp_path / "model")
+    assert "12 rows" in tides("predict", tmp_path / "model", ward(tmp_path, 12), "--out", tmp_path / "answers.csv")
+
+
 def test_predictions_of_counted_times_carry_the_numbers_of_the_table(tmp_path: Path) -> None:
     frame = pd.read_csv(ward(tmp_path), parse_dates=["charttime"])[["patient", "charttime", "hr"]]
     hours = (frame["charttime"] - frame["charttime"].min()).dt.total_seconds() / 3600

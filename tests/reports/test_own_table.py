@@ -10,7 +10,7 @@ import pytest
 from tides.errors import DataError
 from tides.records import write_json
 from tides.reports.own_table import read_own_record, write_report
-from tides.reports.own_table_figures import _curves
+from tides.reports.own_table_figures import _curves, ranking
 
 MACHINE = {"tides-ssm": "0.1.0", "torch": "2.13", "python": "3.11"}
 
@@ -96,6 +96,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         read_own_record(tmp_path / "record.json")
     with pytest.raises(DataError, match="not a readable record"):
         read_own_record(tmp_path / "none.json")
+
+
+@pytest.mark.filterwarnings("error")
+def test_test_series_of_one_class_have_nothing_to_rank(tmp_path: Path) -> None:
+    ranking(np.array([0, 0]), np.array([[0.9, 0.1], [0.6, 0.4]]), ["home", "died"], tmp_path)
+    assert (tmp_path / "ranking.png").is_file()
 
 
 def test_curves_end_where_everything_is_named() -> None:

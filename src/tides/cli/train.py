@@ -37,12 +37,12 @@ def train(
         Path | None, typer.Option("--config", help="TOML file with such arguments, for example one that a sweep chose.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Of the split, the start and the order of training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split, the start and the order of training.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train on your own table; classes, numbers or forecasts."""
     from tides.cli.own_table import check_table, listed, metric_lines, write_page
-    from tides.errors import ConfigError
+    from tides.errors import ConfigError, DataError, TidesError
     from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
@@ -78,11 +78,18 @@ def train(
     options = roles | {"folder": out / "training", "device": device, "random_state": seed, "verbose": not as_json}
     options |= given
     estimator = _estimator(task, options, label, horizon, balanced=balanced, smoothing=smoothing)
-    train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
+    try:
+        train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
+    except DataError as error:
+        raise ConfigError(f"--test {test:g}: {error}; choose another share, or 0 to train on all series") from error
     estimator.fit(train_part)
     if not is_first_process():
         return
     estimator.save(out)
+    try:
+        result = None if test_part is None else scorecard(estimator, test_part)
+    except TidesError as error:
+        raise TidesError(f"{error}. The model is in {out}, without a score; `tides evaluate` scores it") from error
     record = {
         "record": "own-table",
         "table": table.name,
@@ -92,7 +99,7 @@ def train(
         "seconds": estimator.seconds_,
         "best_epoch": estimator.best_epoch_,
         "history": estimator.history_,
-        "result": None if test_part is None else scorecard(estimator, test_part),
+        "result": result,
         "environment": environment(),
         "finished": timestamp(),
     }

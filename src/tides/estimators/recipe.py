@@ -64,6 +64,8 @@ def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> T
 def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:
     """How to train on so many series."""
     batch_size = min(64, max(8, series // 10)) if estimator.batch_size is None else estimator.batch_size
+    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise ConfigError(f"batch_size: found {batch_size!r}, wanted an integer ≥ 1")
     while series % batch_size == 1 and batch_size > 2:
         # A last batch of one series may have nothing to normalise over.
         batch_size -= 1

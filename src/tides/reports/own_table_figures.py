@@ -63,7 +63,10 @@ def ranking(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[st
             right.axhline(positive.mean(), color=style["color"], lw=0.8, ls=":")
         left.set(title="ROC", xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.02))
         right.set(title="precision and recall", xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-        right.legend(loc="lower left")
+        if right.get_legend_handles_labels()[0]:
+            right.legend(loc="lower left")
+        else:
+            right.text(0.5, 0.5, "one class only: nothing to rank", ha="center")
         return save(figure, folder, "ranking")
 
 
