@@ -10,7 +10,7 @@
     estimator   "TIDESClassifier" | "TIDESRegressor" | "TIDESForecaster"
     params      the constructor's arguments; columns of the table among them: id, time, label, channel, value, static
     schema      channels (order of the input), unit, origin (date of time 0, ISO 8601, or null), class_names,
-                static: [{name, categories or null, ordinal}]
+                static: [{name, categories or null, ordinal}]; offset (the number of time 0) where there is one
     static_features   names of the encoded static features in order; [] without. Numbers are themselves, a category is
                 a one-hot block; NaN = not recorded. Classifier and regressor take them as `static=`, a forecaster
                 as further input channels behind `channels` in every row
