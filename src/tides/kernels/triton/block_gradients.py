@@ -22,8 +22,8 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 # weights, steps of a range.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 396
-_RANGE = (1 << 13, 1 << 17)
+_SUM_PROGRAMS = 792
+_RANGE = (26880, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
