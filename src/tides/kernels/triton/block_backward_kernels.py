@@ -177,8 +177,8 @@ def heads_backward_kernel(
     gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, tiles, width,
     at_drive_code, at_readout_code, at_affine, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, LEAST: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr,
-    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, LEAST: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
+    CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dx: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
 
@@ -204,7 +204,7 @@ def heads_backward_kernel(
     acc_codes_bias = tl.zeros((BM, 2 * IB), tl.float32)
     acc_scale = tl.zeros((BM, HB), tl.float32)
     acc_shift = tl.zeros((BM, HB), tl.float32)
-    for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         row = (program * tiles + tile) * BM + tl.arange(0, BM)
         live = row < N
         row += model * N

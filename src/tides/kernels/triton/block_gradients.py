@@ -88,7 +88,7 @@ class BlockGradients:
             )  # fmt: skip
             plan.launch(
                 tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
-                **tail_flags, **sums_tile.flags, STAGES=sums_tile.stages, ALONE=LEAST_ROWS // run.hb,
+                **tail_flags, **sums_tile.flags, ALONE=LEAST_ROWS // run.hb,
             )  # fmt: skip
             plan.launch(
                 readout_backward_kernel, run.grid(backward, self.range), run.packed, matrices.kernel, matrices.gram,
@@ -159,7 +159,7 @@ class BlockGradients:
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
             self.d_readout_codes, self.d_u, self.d_u, partial, shape.rows, layout.size, tiles, width,
             layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
-            **flags, **tile.flags, STAGES=tile.stages, LEAST=LEAST_ROWS,
+            **flags, **tile.flags, LEAST=LEAST_ROWS,
         )  # fmt: skip
         self.sum(partial, self.d_packed, programs, width, layout.size, rest=d_affine, split=layout.at_skip)
         plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)

@@ -98,7 +98,7 @@ def tail_backward_block_kernel(
 def tail_sums_kernel(
     gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
     at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
-    ALONE: tl.constexpr, STAGES: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    ALONE: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Sums for the weights of tail and skip, over all ranges so far."""
     model = tl.program_id(1).to(tl.int64)
@@ -115,7 +115,7 @@ def tail_sums_kernel(
     acc_inner_bias = tl.zeros((BM, 2 * FB), tl.float32)
     acc_out_bias = tl.zeros((BM, HB), tl.float32)
     acc_skip = tl.zeros((BM, HB), tl.float32)
-    for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         local = (program * tiles + tile) * BM + tl.arange(0, BM)
         live = (local < rows) & (start + local < N)
         row = model * N + start + local

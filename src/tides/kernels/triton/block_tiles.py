@@ -13,7 +13,7 @@ class Tile(NamedTuple):
     """Steps of a program."""
     warps: int
     stages: int
-    """Sets of matrices, or of a program's next steps, on their way from memory at a time."""
+    """Sets of matrices on their way from memory at a time."""
     columns: int
     """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
     registers: int | None = None
@@ -44,9 +44,9 @@ TILES = {
     "drive_backward": Tile(64, 4, 2, 64, registers=128),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
-    "tail_sums": Tile(32, 4, 2, 0),
+    "tail_sums": Tile(32, 4, 1, 0),
     "heads": Tile(64, 4, 1, 0),
-    "weights": Tile(32, 4, 2, 128),
+    "weights": Tile(32, 4, 1, 128),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_wide": Tile(64, 4, 2, 64, registers=128),
