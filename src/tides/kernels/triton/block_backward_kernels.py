@@ -87,12 +87,15 @@ def readout_backward_kernel(
     code = tl.load(codes + local[:, None] * R + i_axis[None, :], in_code, 0.0)
     code = tl.where((i_axis == R)[None, :], 1.0, code)
     d_y = tl.load(d_u + at_h, in_h, 0.0)
+    # Loads before stores, which wait for what they store.
+    if NORM:
+        rho = tl.load(d_square + at_local, in_h, 0.0)
+        y = tl.load(left + at_local, in_h, 0.0)
     tl.store(d_u + at_h, d_y * tl.load(packed + model * W + at_skip + h, h < H, 0.0)[None, :], in_h)
     scaled = d_y * factor
     d_code = tl.zeros((BM, IB), tl.float32)
     if NORM:
-        rho = tl.load(d_square + at_local, in_h, 0.0)
-        slope = -0.5 * rho * rho * d_y * tl.load(left + at_local, in_h, 0.0)
+        slope = -0.5 * rho * rho * d_y * y
         tl.store(d_square + at_local, slope, in_h)
         d_code = through_norms(slope, code, gram, model, R, GRAMS, STAGES, HB, IB, PRECISION)
         scaled = scaled * rho
@@ -133,6 +136,9 @@ def drive_backward_kernel(
     in_h = live[:, None] & (h < H)[None, :]
     at_local = local[:, None] * H + h[None, :]
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+    # Loaded before the first barrier, it waits for memory together with x.
+    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
+    halves, unit = halve_rows(g)
     down = packed + at_down
     code = project_code(split(u), load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
     tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
@@ -141,8 +147,6 @@ def drive_backward_kernel(
         rho = inverse_rms(code, root, model, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
         scaled = u * rho
     tl.store(left + at_local, scaled, in_h)
-    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
-    halves, unit = halve_rows(g)
     matrices, units = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
     d_v, d_code = mix_backward(halves, scaled * units, code, matrices, R, COUNT, STAGES, OB, HB, IB, PRECISION)
     d_v = d_v * unit * units

@@ -23,7 +23,7 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 _ROWS = 64
 _PROGRAMS = 528
 _SUM_PROGRAMS = 396
-_RANGE = (1 << 13, 1 << 17)
+_RANGE = (26880, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
 # Rows and columns of a tile that is summed up; rows and modes of the clocks'.
@@ -219,7 +219,9 @@ class WeightSums:
         tile = TILES["weights"]
         group, pairs = tile.group(layout.rank, run.hb, width), tile.group(layout.rank, jb, run.hb)
         self.kinds = 1 + -(-layout.rank // group) + (-(-layout.rank // pairs) if layout.mix_norm else 0)
-        self.per_split = -(-rows * self.kinds // (_SUM_PROGRAMS * tile.rows)) * tile.rows
+        # Twice as many programs where each has at least 16 tiles; otherwise what they begin and end with would count.
+        programs = _SUM_PROGRAMS * (2 if rows * self.kinds >= 32 * _SUM_PROGRAMS * tile.rows else 1)
+        self.per_split = -(-rows * self.kinds // (programs * tile.rows)) * tile.rows
         self.splits = -(-rows // self.per_split)
         self.partial = run.plan.space(self.splits * total.size)
         self.flags = {"H": layout.width, "P2": 2 * layout.modes, "R": layout.rank, "HB": run.hb, "OB": width}

@@ -154,9 +154,10 @@ def read_out(
     BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Re(C s) of a block of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with."""
+    # Loaded before the first barrier, the states wait for memory together with x.
+    v, unit = halve_rows(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
     down = packed + at_down
     code = project_code(halves, load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    v, unit = halve_rows(load_state(s, backward_s, row, live, 2 * P, OB, BOTH))
     matrices, units = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
     y = mix(v, code, matrices, R, COUNT, STAGES, OB, HB, IB, PRECISION) * unit * units
     rho = tl.zeros_like(y) + 1.0

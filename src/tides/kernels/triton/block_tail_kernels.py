@@ -122,23 +122,25 @@ def tail_sums_kernel(
         local += model * rows
         at = row[:, None] * H + h[None, :]
         inside = live[:, None] & (h < H)[None, :]
+        # All loads before the first barrier: they wait for memory together. Beyond the last step g is zero, so nothing
+        # of it reaches the sums.
+        g = tl.load(gradient + at, inside, 0.0)
+        in_f = live[:, None] & (f < F)[None, :]
+        passed = tl.load(gated + local[:, None] * F + f[None, :], in_f, 0.0)
+        behind = tl.load(d_y + at, inside, 0.0)
         u, _, _, _, activated = load_activation(
             x, affine + model * 2 * H, valid, packed, readout, seed + model, row, local, live, at_skip, H, HB,
             HAS_VALID, DROP,
         )  # fmt: skip
-        acc_skip += tl.load(d_y + at, inside, 0.0) * u
-        inner = local[:, None] * F + f[None, :]
-        in_f = live[:, None] & (f < F)[None, :]
         change = tl.load(
             d_inner + local[:, None] * (2 * F) + place[None, :], live[:, None] & (f_both < F)[None, :], 0.0
         )
+        acc_skip += behind * u
         acc_inner += product(split(tl.trans(change)), split(activated), PRECISION)
         acc_inner_bias += change
-        # Beyond the last step g is zero, so nothing of it reaches the sums.
-        g = tl.load(gradient + at, inside, 0.0)
         if DROP > 0:
             g = g * kept(seed + model, 1, row, HB, DROP)
-        acc_out += product(weighted(alone(ALONE), g, ALONE, HB), split(tl.load(gated + inner, in_f, 0.0)), PRECISION)
+        acc_out += product(weighted(alone(ALONE), g, ALONE, HB), split(passed), PRECISION)
         acc_out_bias += g
 
     partial += (model * tl.num_programs(0) + program) * width

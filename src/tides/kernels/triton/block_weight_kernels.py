@@ -32,7 +32,7 @@ def load_planes(
     right, behind, offset, live, P2: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, BOTH: tl.constexpr,
     OUTPUT: tl.constexpr,
 ):  # fmt: skip
-    """The halves of the planes that a mix leads to (`OUTPUT`: comes from) as a tile (BM, OB)."""
+    """The planes that a mix leads to (`OUTPUT`: comes from) as a tile (BM, OB)."""
     o = tl.arange(0, OB)[None, :]
     at = offset * P2 + tl.arange(0, BM)[:, None] * P2 + o
     planes = tl.load(right + at, live & (o < P2), 0.0)
@@ -40,7 +40,7 @@ def load_planes(
         planes += tl.load(behind + at - P2, live & (o >= P2) & (o < 2 * P2), 0.0)
     if OUTPUT:
         planes = tl.where(o % 2 == 1, -planes, planes)
-    return split(planes)
+    return planes
 
 
 @triton.jit
@@ -66,9 +66,11 @@ def sum_members(
     total = tl.zeros((GROUP * HB, OB), tl.float32)
     for offset in tl.range(0, limit, BM, num_stages=STAGES):
         live = offset + tl.arange(0, BM)[:, None] < limit
+        # All loads before the first barrier: they wait for memory together.
+        planes = load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT)
+        tile = load_rows(left, offset, live, BM, H, HB)
         weight = load_members(codes, offset, live, first, R, GROUP, BM)
-        wide = weighted(weight, load_rows(left, offset, live, BM, H, HB), GROUP, HB)
-        total += product(wide, load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT), PRECISION)
+        total += product(weighted(weight, tile, GROUP, HB), split(planes), PRECISION)
     place = first * HB + tl.arange(0, GROUP * HB)[:, None]
     o = tl.arange(0, OB)[None, :]
     add_sums(out, place * OB + o, total, place + o * 0 < R * HB, start)
@@ -83,9 +85,10 @@ def sum_pairs(
     total = tl.zeros((PAIRS * JB, HB), tl.float32)
     for offset in tl.range(0, limit, BM, num_stages=STAGES):
         live = offset + tl.arange(0, BM)[:, None] < limit
+        change = load_rows(d_square, offset, live, BM, H, HB)
+        tile = load_members(codes, offset, live, 0, R, JB, BM)
         weight = load_members(codes, offset, live, first, R, PAIRS, BM)
-        wide = weighted(weight, load_members(codes, offset, live, 0, R, JB, BM), PAIRS, JB)
-        total += product(wide, split(load_rows(d_square, offset, live, BM, H, HB)), PRECISION)
+        total += product(weighted(weight, tile, PAIRS, JB), split(change), PRECISION)
     place = first * JB + tl.arange(0, PAIRS * JB)[:, None]
     h = tl.arange(0, HB)[None, :]
     add_sums(out, place * HB + h, total, place + h * 0 < R * JB, start)
@@ -105,12 +108,14 @@ def sum_constant(
     j = tl.arange(0, IB)[None, :]
     for offset in tl.range(0, limit, BM, num_stages=STAGES):
         live = offset + tl.arange(0, BM)[:, None] < limit
-        wide = weighted(alone(heights), load_rows(left, offset, live, BM, H, HB), heights, HB)
-        total += product(wide, load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT), PRECISION)
+        tile = load_rows(left, offset, live, BM, H, HB)
+        planes = load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT)
         if NORM:
             code = tl.where(j == R, 1.0, load_members(codes, offset, live, 0, R, IB, BM))
-            change = split(load_rows(d_square, offset, live, BM, H, HB))
-            total_pairs += product(weighted(alone(lengths), code, lengths, IB), change, PRECISION)
+            change = load_rows(d_square, offset, live, BM, H, HB)
+        total += product(weighted(alone(heights), tile, heights, HB), split(planes), PRECISION)
+        if NORM:
+            total_pairs += product(weighted(alone(lengths), code, lengths, IB), split(change), PRECISION)
     h = tl.arange(0, heights * HB)[:, None]
     o = tl.arange(0, OB)[None, :]
     add_sums(out, h * OB + o, total, h + o * 0 < HB, start)
