@@ -48,7 +48,11 @@ def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive): 
             eps = x.dtype.type(settings.eps)
             inverse_norms(heads, step, count, sizes.code, panels.drive_triangles, eps, inverse, whole)
             multiplied(u, inverse, u)
-        mix_forward(u, whole, sizes.width, count, heads, step, sizes.code, panels.drive, out, sizes.planes_whole)
+        following, target = x[(first + count) * sizes.width :], drive[first * sizes.planes :]
+        mix_forward(
+            u, whole, sizes.width, count, heads, step, sizes.code, panels.drive, out, sizes.planes_whole,
+            (following, target, following, target),
+        )  # fmt: skip
         given(out, sizes.planes_whole, 0, first, count, sizes.planes, sizes.lanes, drive)
     reparameterised(decay[begin * sizes.modes : end * sizes.modes], settings.reparam, settings.limit)
 
@@ -111,7 +115,9 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             source = scaled
         mix_backward(
             out, sizes.planes, sizes.planes_whole, count, heads, step, size, panels.drive_turned, source, sizes.width,
-            whole, lanes, work, du, d_code, TILE, sums.drive,
+            whole, work, du, d_code, TILE, sums.drive,
+            (x[(first + count) * sizes.width :], d_drive[(first + count) * sizes.planes :], d_later[(first + count) * sizes.width :],
+             gradient[(first + count) * sizes.width :]),
         )  # fmt: skip
         if normed:
             d_square(u, inverse, du)
@@ -121,7 +127,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             )  # fmt: skip
         turned_back(d_code, TILE, count, size, d_heads, step)
         taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
-        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole)
+        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole, d_heads)
         for j in range(count * whole):
             du[j] += later[j]
         masked(du, first, count, whole, valid)

@@ -152,6 +152,14 @@ class Lanes:
         inverse = self._builder.fdiv(ir.Constant(self.type, [1.0] * self.count), found, flags=flags)
         return self._builder.fadd(inverse, self._builder.fsub(vector, vector))
 
+    def prefetch(self, pointer: Any) -> None:
+        """Call for the cache line at an address, which need not be anybody's."""
+        kinds = [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3]
+        fetch = _declared(self._builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0")
+        # To be read, for the second cache, data.
+        choices = [ir.Constant(ir.IntType(32), number) for number in (0, 2, 1)]
+        self._builder.call(fetch, [self._builder.bitcast(pointer, kinds[0]), *choices])
+
     def put(self, vector: Any, array: Any, at: Any) -> None:
         self._builder.store(vector, self._address(array, at), align=self._bytes)
 
