@@ -89,7 +89,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
     heads, d_heads = room((TILE + 1) * step, x), room((TILE + 1) * step, x)
     out, rates, scales = room(TILE * sizes.planes_whole, x), room(TILE * sizes.modes, x), room(TILE, x)
     code, d_code = room(size * TILE, x), room(size * TILE, x)
-    products = room(sizes.monomials * TILE, x)
+    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     normed = panels.drive_forms.size > 0
@@ -108,7 +108,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             rates, d_heads, sums.rate_norm,
         )  # fmt: skip
         taken(d_drive, first, count, sizes.planes, lanes, out, sizes.planes_whole, 0)
-        source = u
+        source, after = u, (first + count) * sizes.width
         if normed:
             inverse_norms(heads, step, count, size, panels.drive_triangles, x.dtype.type(settings.eps), inverse, whole)
             multiplied(u, inverse, scaled)
@@ -116,14 +116,13 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
         mix_backward(
             out, sizes.planes, sizes.planes_whole, count, heads, step, size, panels.drive_turned, source, sizes.width,
             whole, work, du, d_code, TILE, sums.drive,
-            (x[(first + count) * sizes.width :], d_drive[(first + count) * sizes.planes :], d_later[(first + count) * sizes.width :],
-             gradient[(first + count) * sizes.width :]),
+            (x[after:], d_drive[(first + count) * sizes.planes :], d_later[after:], gradient[after:]),
         )  # fmt: skip
         if normed:
             d_square(u, inverse, du)
             columns_backward(
-                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, products, d_code, TILE,
-                sums.drive_forms,
+                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, slopes_turned, products,
+                d_code, TILE, sums.drive_forms,
             )  # fmt: skip
         turned_back(d_code, TILE, count, size, d_heads, step)
         taken(d_later, first, count, sizes.width, lanes, later, whole, 0)

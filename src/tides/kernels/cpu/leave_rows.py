@@ -53,11 +53,10 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
         _project(x, states, steps, first, count, valid, panels, sizes, u, code, s)
-        end_ = first + count
+        own, after = first * sizes.width, (first + count) * sizes.width
         mix_forward(
             s, sizes.states_whole, depth, count, code, sizes.code_whole, sizes.code, panels.readout, mix, whole,
-            (x[end_ * sizes.width :], states[end_ * sizes.planes :], mixed[first * sizes.width :],
-             out[first * sizes.width :]),
+            (x[after:], states[(first + count) * sizes.planes :], mixed[own:], out[own:]),
         )  # fmt: skip
         given(mix, whole, 0, first, count, sizes.width, lanes, mixed)
         _finish(first, count, valid, panels, sizes, settings, u, code, mix, inverse, y)
@@ -111,7 +110,7 @@ def leave_backward(  # type: ignore[no-untyped-def]
         room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
     )  # fmt: skip
     code_turned, d_turned = room(size * TILE, x), room(size * TILE, x)
-    products = room(sizes.monomials * TILE, x)
+    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     scaled_up = 1 / (1 - settings.dropout)
@@ -135,21 +134,23 @@ def leave_backward(  # type: ignore[no-untyped-def]
         if normed:
             d_square(mix, inverse, d_y)
         d_turned[:] = d_turned.dtype.type(0)
+        after = (first + count) * sizes.width
         mix_backward(
             d_y, sizes.width, whole, count, code, sizes.code_whole, size, panels.readout_turned, s, depth,
             sizes.states_whole, work, ds, d_turned, TILE, sums.readout,
-            (x[(first + count) * sizes.width :], states[(first + count) * sizes.planes :], mixed[(first + count) * sizes.width :],
-             gradient[(first + count) * sizes.width :]),
+            (x[after:], states[(first + count) * sizes.planes :], mixed[after:], gradient[after:]),
         )  # fmt: skip
         if normed:
             columns_backward(
                 inverse, whole, count, code, sizes.code_whole, size, panels.readout_forms, lanes, code_turned,
-                products, d_turned, TILE, sums.readout_forms,
+                slopes_turned, products, d_turned, TILE, sums.readout_forms,
             )  # fmt: skip
         turned_back(d_turned, TILE, count, size, d_code, sizes.code_whole)
         for k in range(sizes.directions):
             given(ds, sizes.states_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
-        add_scaled_rows(d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole, d_code)
+        add_scaled_rows(
+            d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole, d_code
+        )
         add_products(u, whole, 1, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
         summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)

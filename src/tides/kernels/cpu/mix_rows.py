@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tides.kernels.cpu.column_loops import monomials, norms_backward, turned
+from tides.kernels.cpu.column_loops import add_symmetric, monomials, turned, turned_panels
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.products import add_products, add_scaled_rows, scaled_rows_backward
+from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows, scaled_rows_backward
 
 
 @compiled
@@ -21,7 +21,9 @@ def mix_forward(x, x_step, depth, count, code, code_step, size, kernel, out, col
     out[: count * columns] = out.dtype.type(0)
     for i in range(size):
         matrix = kernel[i * depth * columns :]
-        add_scaled_rows(x, x_step, count, matrix, depth, code[i:], code_step, out, columns, columns, _half(i, count, later))
+        add_scaled_rows(
+            x, x_step, count, matrix, depth, code[i:], code_step, out, columns, columns, _half(i, count, later)
+        )
 
 
 @compiled
@@ -43,13 +45,19 @@ def mix_backward(  # type: ignore[no-untyped-def]
 
 @compiled
 def columns_backward(  # type: ignore[no-untyped-def]
-    d_square, columns, count, code, code_step, size, forms, lanes, code_turned, work, d_code, d_step, d_forms
+    d_square, columns, count, code, code_step, size, forms, lanes, code_turned, panels, work, d_code, d_step, d_forms
 ):
-    """The norms' share of `d_code` (i, step) from the gradient of the mean squares; that of G is added to `d_forms`."""
-    norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step)
+    """The norms' share of `d_code` (i, step) from the gradient of the mean squares; that of G is added to `d_forms`.
+
+    d_code_i = Σ_j z̃_j Σ_h d_square_h 2G_h[i, j]: a product for the pairs i ≤ j, then steps side by side.
+    """
+    pairs = d_forms.size // columns
     turned(code, code_step, count, size, code_turned, d_step)
     monomials(code_turned, size, d_step, lanes, work)
-    add_products(work, 1, d_step, count, d_forms.size // columns, d_square, columns, columns, d_forms)
+    add_products(work, 1, d_step, count, pairs, d_square, columns, columns, d_forms)
+    turned_panels(d_square, d_step, columns, panels)
+    linear_rows(forms, columns, pairs, panels, columns, work, d_step, d_step)
+    add_symmetric(work, code_turned, size, d_step, lanes, d_code)
 
 
 @compiled

@@ -139,6 +139,25 @@ class Lanes:
 
         return self._builder.fadd(pick(first), pick([lane + share // 2 for lane in first]))
 
+    def turned(self, rows: list[Any]) -> list[Any]:
+        """As many vectors as lanes, turned: lanes whose numbers differ in one digit change places, digit by digit."""
+        index, distance = ir.IntType(32), 1
+
+        def mask(picked: list[int]) -> Any:
+            return ir.Constant(ir.VectorType(index, self.count), [ir.Constant(index, lane) for lane in picked])
+
+        while distance < self.count:
+            numbers, far = range(self.count), distance
+            upper = mask([self.count + lane - far if lane & far else lane for lane in numbers])
+            lower = mask([self.count + lane if lane & far else lane + far for lane in numbers])
+            found = list(rows)
+            for r in numbers:
+                if not r & far:
+                    found[r] = self._builder.shuffle_vector(rows[r], rows[r + far], upper)
+                    found[r + far] = self._builder.shuffle_vector(rows[r], rows[r + far], lower)
+            rows, distance = found, 2 * distance
+        return rows
+
     def inverse_root(self, vector: Any) -> Any:
         """1/√x to the last digit or two: in float32 from the processor's estimate, where it has one.
 
