@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("numba", reason="the cpu backend needs numba")
 
 from tests.tolerances import FLOAT32_FORWARD
-from tides.kernels.cpu.column_loops import gram, inverse_norms, triangle
-from tides.kernels.cpu.products import add_products, add_scaled_rows
+from tides.kernels.cpu.column_loops import add_symmetric, gram, inverse_norms, triangle, turned_panels
+from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows, scaled_rows_backward
 from tides.kernels.cpu.vectors import VECTOR
 
 LANES = VECTOR // 4
@@ -30,8 +30,45 @@ def test_rows_times_a_matrix(count: int, depth: int, vectors: int) -> None:
     x, matrix, scale, out = draw(count, depth), draw(depth, columns), draw(count), draw(count, columns)
     wanted = out + scale[:, None] * (x @ matrix)
     add_scaled_rows(
-        x.ravel(), depth, count, panels(matrix), depth, scale, 1, out.reshape(-1), columns, columns
+        x.ravel(), depth, count, panels(matrix), depth, scale, 1, out.reshape(-1), columns, columns, scale
     )  # fmt: skip
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
+
+
+@pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 5, 3), (24, 32, 2)])
+def test_gradients_behind_scaled_rows(count: int, depth: int, vectors: int) -> None:
+    columns = vectors * LANES
+    gradient, matrix, scale, x = draw(count, depth), draw(depth, columns), draw(count), draw(count, columns) / 2
+    d_x, d_scale, scaled = draw(count, columns), draw(count), np.empty((count, columns), np.float32)
+    wanted_x = d_x + scale[:, None] * (gradient @ matrix)
+    wanted_scale = d_scale + (x * (gradient @ matrix)).sum(1)
+    scaled_rows_backward(
+        gradient.ravel(), depth, count, panels(matrix), depth, scale, 1, x.ravel(), d_x.reshape(-1), columns, columns,
+        d_scale, scaled.reshape(-1), scale,
+    )  # fmt: skip
+    np.testing.assert_allclose(d_x, wanted_x, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
+    np.testing.assert_allclose(d_scale, wanted_scale, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD * columns)
+    np.testing.assert_array_equal(scaled, scale[:, None] * x)
+
+
+@pytest.mark.parametrize(("pairs", "blocks", "vectors"), [(1, 1, 1), (13, 3, 2)])
+def test_rows_times_steps_that_were_turned(pairs: int, blocks: int, vectors: int) -> None:
+    steps, columns = 2 * LANES * blocks, vectors * LANES
+    forms, x = draw(pairs, columns), draw(steps, columns)
+    matrix, out = np.zeros((columns + 1) * steps, np.float32), np.empty((pairs, steps), np.float32)
+    turned_panels(x.ravel(), steps, columns, matrix)
+    linear_rows(forms.ravel(), columns, pairs, matrix, columns, out.reshape(-1), steps, steps)
+    np.testing.assert_allclose(out, forms @ x.T, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
+
+
+def test_symmetric_matrices_of_pairs() -> None:
+    size = 5
+    pairs, code, out = draw(size * (size + 1) // 2, LANES), draw(size, LANES), draw(size, LANES)
+    matrix = np.empty((size, size, LANES), np.float32)
+    first, second = np.triu_indices(size)
+    matrix[first, second] = matrix[second, first] = pairs
+    wanted = out + np.einsum("ijt,jt->it", matrix, code)
+    add_symmetric(pairs.ravel(), code.ravel(), size, LANES, LANES, out.reshape(-1))
     np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
 
 

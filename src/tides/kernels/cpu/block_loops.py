@@ -2,7 +2,7 @@
 
 import math
 
-from tides.kernels.cpu.elementary import exp_and_expm1, normal
+from tides.kernels.cpu.elementary import logistic, normal
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.vectors import widest_registers
 
@@ -32,9 +32,8 @@ def gelu_and_slope(y, out):  # type: ignore[no-untyped-def]
 def gated(value, gate):  # type: ignore[no-untyped-def]
     """value ← value · σ(gate)."""
     widest_registers()
-    one = value.dtype.type(1)
     for t in range(value.size):
-        value[t] = value[t] / (one + exp_and_expm1(-gate[t])[0])
+        value[t] *= logistic(gate[t])
 
 
 @compiled
@@ -43,10 +42,8 @@ def gated_backward(value, gate, gradient, product):  # type: ignore[no-untyped-d
     widest_registers()
     one = value.dtype.type(1)
     for t in range(gate.size):
-        gate[t] = one / (one + exp_and_expm1(-gate[t])[0])
-    for t in range(gate.size):
-        product[t] = value[t] * gate[t]
-    for t in range(gate.size):
-        value[t] = gradient[t] * gate[t]
-    for t in range(gate.size):
-        gate[t] = gradient[t] * product[t] * (one - gate[t])
+        share, slope = logistic(gate[t]), gradient[t]
+        gated = value[t] * share
+        product[t] = gated
+        value[t] = slope * share
+        gate[t] = slope * gated * (one - share)

@@ -13,8 +13,8 @@ from tides.kernels.cpu.intervals import compiled
 class Panels(NamedTuple):
     """Linear maps with their bias as first row, and `…_turned`; K of a mix for every entry of its code.
 
-    `…_triangles` and `…_forms` are R and 2G of the column norms, empty without a norm. `scale` and `shift` are the
-    block's norm, `clock` is exp(step).
+    `…_triangles` and `…_forms` are R (in panels) and 2G (rows of h for i ≤ j) of the column norms, empty without a
+    norm. `scale` and `shift` are the block's norm, `clock` is exp(step).
     """
 
     heads: Any
@@ -51,7 +51,7 @@ def panel_lengths(layout: Layout, sizes: Sizes) -> tuple[int, ...]:
     size, triangles = sizes.code, sizes.code * (sizes.code + 1) // 2
     drive = (size * sizes.width * sizes.planes_whole, size * sizes.planes * h)
     readout = (size * sizes.states * h, size * sizes.width * sizes.states_whole)
-    norms = [(flag * triangles * h, flag * size * size * h) for flag in (layout.drive_norm, layout.readout_norm)]
+    norms = [(flag * triangles * h, flag * sizes.monomials * h) for flag in (layout.drive_norm, layout.readout_norm)]
     linear = (
         (sizes.width + 1) * sizes.heads, sizes.heads * h, (sizes.width + 1) * sizes.code_whole, size * h,
         *((sizes.width + 1) * f, sizes.inner * h) * 2, (sizes.inner + 1) * h, sizes.width * f,
@@ -150,21 +150,15 @@ def _pack_columns(flat, base, up, modes, width, rank, lanes, triangles, forms): 
     form, root = np.empty((size, size, columns)), np.empty((size, size, columns))
     gram(precise, form)
     triangle(form, root)
-    rows, squares = (
-        np.empty((size * (size + 1) // 2, columns), dtype=flat.dtype),
-        np.empty((size * size, columns), dtype=flat.dtype),
-    )
+    rows = np.empty((size * (size + 1) // 2, columns), dtype=flat.dtype)
     at = 0
     for i in range(size):
-        for j in range(size):
+        for j in range(i, size):
             for h in range(columns):
-                squares[i * size + j, h] = 2.0 * form[i, j, h]
-            if j >= i:
-                for h in range(columns):
-                    rows[at, h] = root[i, j, h]
-                at += 1
+                forms[at * columns + h] = 2.0 * form[i, j, h]
+                rows[at, h] = root[i, j, h]
+            at += 1
     _pack(rows, lanes, triangles)
-    _pack(squares, lanes, forms)
 
 
 @compiled

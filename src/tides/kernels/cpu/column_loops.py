@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.lane_values import load, store
-from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows, row_sums
+from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows
 from tides.kernels.cpu.vectors import TILE_ROWS, carried, repeated, whole
 
 _emitted: Any = intrinsic
@@ -111,41 +111,32 @@ def _inverse_norms(_, code, code_step, count, size, triangles, eps, out, columns
 
 
 @_emitted
-def _norms_backward(_, code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
-    """The body of `norms_backward`."""
+def _turned_panels(_, x, steps, columns, out):  # type: ignore[no-untyped-def]
+    """The body of `turned_panels`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        code, code_step, count, size, forms, d_square, columns, d_code, d_step = of.values
-        lanes, entries = of.lanes, builder.mul(size, size)
+        x, steps, columns, out = of.values
+        lanes, size = of.lanes, of.lanes.count
+        pair, length = whole(2 * size), builder.add(columns, whole(1))
 
-        def panel(column: Any, width: int) -> None:
-            begin = of.row(forms, column, entries)
+        def block(t: Any, column: Any) -> None:
+            rows = [of.row(x, builder.add(t, whole(r)), columns, column) for r in range(size)]
+            turned = lanes.turned([lanes.load(row, whole(0)) for row in rows])
+            # Panels of two vectors of steps; the row before the first column is their bias.
+            panel = builder.mul(builder.mul(builder.udiv(t, pair), length), pair)
+            begin = builder.add(panel, builder.urem(t, pair))
+            at = builder.add(begin, builder.mul(builder.add(column, whole(1)), pair))
+            for c, vector in enumerate(turned):
+                lanes.put(vector, out, builder.add(at, whole(2 * size * c)))
 
-            def tile(t: Any, rows: int) -> None:
-                steps = [builder.add(t, whole(r)) for r in range(rows)]
+        def row(t: Any) -> None:
+            repeated(builder, (whole(0), columns, size), lambda column: block(t, column))
 
-                def add_row(i: Any) -> None:
-                    own = of.row(begin, builder.mul(i, size), whole(width * lanes.count))
-                    found = row_sums(of, code, code_step, t, rows, own, size, [lanes.zero] * width)
-                    products = []
-                    for step, sums in zip(steps, found, strict=True):
-                        along, slopes = lanes.zero, of.vectors(of.row(d_square, step, columns, column), width)
-                        for pair in zip(sums, slopes, strict=True):
-                            along = lanes.multiply_add(*pair, along)
-                        products.append(along)
-                    lanes.add_sums(products, of.row(d_code, i, d_step, t))
-
-                repeated(builder, (whole(0), size, 1), add_row)
-
-            over_rows(builder, count, TILE_ROWS, tile)
-
-        over_panels(builder, columns, lanes, panel)
+        repeated(builder, (whole(0), steps, size), row)
         return context.get_dummy_value()
 
-    fits = are_flat(code, forms, d_square, d_code)
-    kinds = (code, _count, _count, _count, forms, d_square, _count, d_code, _count)
-    return (types.void(*kinds), generate) if fits else None
+    return (types.void(x, _count, _count, out), generate) if are_flat(x, out) else None
 
 
 @compiled
@@ -155,9 +146,12 @@ def inverse_norms(code, code_step, count, size, triangles, eps, out, columns):  
 
 
 @compiled
-def norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step):  # type: ignore[no-untyped-def]
-    """d_code[i, t] += 2 Σ_h d_square[t, h] (G_h z̃_t)_i; `forms` are panels of 2G, [i][j]."""
-    _norms_backward(code, code_step, count, size, forms, d_square, columns, d_code, d_step)
+def turned_panels(x, steps, columns, out):  # type: ignore[no-untyped-def]
+    """x (steps, columns) turned, as panels of the matrix of `linear_rows`; their bias is left alone.
+
+    `steps` are whole pairs of vectors, `columns` whole vectors.
+    """
+    _turned_panels(x, steps, columns, out)
 
 
 @compiled
@@ -185,3 +179,18 @@ def monomials(code, size, steps, lanes, out):  # type: ignore[no-untyped-def]
             for t in range(0, steps, lanes):
                 store(load(code, i * steps + t) * load(code, j * steps + t), out, at + t)
             at += steps
+
+
+@compiled
+def add_symmetric(pairs, code, size, steps, lanes, out):  # type: ignore[no-untyped-def]
+    """out[i, t] += Σ_j m[i, j, t] z̃[j, t] for symmetric m, of which `pairs` are those with i ≤ j; all (…, steps)."""
+    for t in range(0, steps, lanes):
+        for i in range(size):
+            total, at = load(out, i * steps + t), i
+            for j in range(i):
+                total = total + load(pairs, at * steps + t) * load(code, j * steps + t)
+                at += size - 1 - j
+            for j in range(i, size):
+                total = total + load(pairs, at * steps + t) * load(code, j * steps + t)
+                at += 1
+            store(total, out, i * steps + t)

@@ -39,6 +39,7 @@ _COS = tuple((-1) ** n / math.factorial(2 * n) for n in range(2, 9))
 
 _HALF, _ONE, _1_5, _TWO = _f(0.5), _f(1), _f(1.5), _f(2)
 _LIMIT, _LIMIT_F = 1400.0, _f(150)
+_WHOLE, _FLAT = _f(1.5 * 2**23), _f(80)
 
 
 def exp_and_expm1(a: Any) -> tuple[Any, Any]:
@@ -92,26 +93,91 @@ def _(a):  # type: ignore[no-untyped-def]
     return double
 
 
-def sin_and_cos(angle: Any, like: Any) -> tuple[Any, Any]:
-    """(sin, cos) of a float64 angle, in the precision of `like`."""
-    return math.sin(angle), math.cos(angle)
+def exp_between(a: Any) -> Any:
+    """e^a to the last digit or two for −87 ≤ a ≤ 87, where it is neither subnormal nor infinite in float32."""
+    return math.exp(a)
 
 
-@overload(sin_and_cos, jit_options=_OPTIONS, inline="always")
+@overload(exp_between, jit_options=_OPTIONS, inline="always")
+def _(a):  # type: ignore[no-untyped-def]
+    if a == types.float32:
+
+        def single(a):  # type: ignore[no-untyped-def]
+            # Beside 1.5 · 2²³ the last digits of a number are whole ones: n stands in the lowest bits.
+            shifted = _f(a * _LOG2E_F + _WHOLE)
+            n = shifted - _WHOLE
+            r = (a - n * _LN2_HIGH_F) - n * _LN2_LOW_F
+            q = r + r * r * (((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5)
+            return _i(_f(_ONE + q).view(np.int32) + _i(_f(shifted).view(np.int32) << _i(23))).view(np.float32)
+
+        return single
+
+    return lambda a: exp_and_expm1(a)[0]
+
+
+def logistic(a: Any) -> Any:
+    """1/(1 + e^−a); beyond ±80, where nothing is left beside one, that of ±80: subnormal numbers are slow."""
+    return 1 / (1 + math.exp(-a))
+
+
+@overload(logistic, jit_options=_OPTIONS, inline="always")
+def _(a):  # type: ignore[no-untyped-def]
+    if a == types.float32:
+
+        def single(a):  # type: ignore[no-untyped-def]
+            above = -_FLAT if a < -_FLAT else a
+            within = _FLAT if above > _FLAT else above
+            return _ONE / (_ONE + exp_between(-within))
+
+        return single
+
+    return lambda a: 1.0 / (1.0 + exp_and_expm1(-a)[0])
+
+
+def quarter_turns(angle: Any, like: Any) -> tuple[Any, Any]:
+    """(r, quadrant) of a float64 angle = r + quadrant · π/2 modulo 2π with |r| ≤ π/4, in the precision of `like`.
+
+    By itself, because loops with a float64 in them take float32 in vectors of half the width.
+    """
+    quadrant = round(angle * _TWO_OVER_PI)
+    return angle - quadrant * (math.pi / 2), quadrant % 4
+
+
+@overload(quarter_turns, jit_options=_OPTIONS, inline="always")
 def _(angle, like):  # type: ignore[no-untyped-def]
     if like == types.float32:
 
         def single(angle, like):  # type: ignore[no-untyped-def]
             k = np.rint(angle * _TWO_OVER_PI)
-            reduced = _f((angle - k * _PIO2_1) - k * _PIO2_2)
+            return _f((angle - k * _PIO2_1) - k * _PIO2_2), _f(k - 4.0 * np.floor(k * 0.25))
+
+        return single
+
+    def double(angle, like):  # type: ignore[no-untyped-def]
+        k = np.rint(angle * _TWO_OVER_PI)
+        return ((angle - k * _PIO2_1) - k * _PIO2_2) - k * _PIO2_3, k - 4.0 * np.floor(k * 0.25)
+
+    return double
+
+
+def sin_and_cos(reduced: Any, quadrant: Any) -> tuple[Any, Any]:
+    """(sin, cos) of what `quarter_turns` has found."""
+    angle = reduced + quadrant * (math.pi / 2)
+    return math.sin(angle), math.cos(angle)
+
+
+@overload(sin_and_cos, jit_options=_OPTIONS, inline="always")
+def _(reduced, quadrant):  # type: ignore[no-untyped-def]
+    if reduced == types.float32:
+
+        def single(reduced, quadrant):  # type: ignore[no-untyped-def]
             # Beyond every reduction the result is arbitrary, but still a sine.
             above = -_ONE if reduced < -_ONE else reduced
             r = _ONE if above > _ONE else above
             x = r * r
             sine = r + r * x * ((_S3 * x + _S2) * x + _S1)
             cosine = _ONE - _HALF * x + x * x * ((_C3 * x + _C2) * x + _C1)
-            # The quadrant k mod 4 decides which is which, and the signs; no branches, they would stop vectorisation.
-            quadrant = _f(k - 4.0 * np.floor(k * 0.25))
+            # The quadrant decides which is which, and the signs; no branches, they would stop vectorisation.
             odd = abs(quadrant - _TWO) == _ONE
             s = cosine if odd else sine
             c = sine if odd else cosine
@@ -119,9 +185,7 @@ def _(angle, like):  # type: ignore[no-untyped-def]
 
         return single
 
-    def double(angle, like):  # type: ignore[no-untyped-def]
-        k = np.rint(angle * _TWO_OVER_PI)
-        reduced = ((angle - k * _PIO2_1) - k * _PIO2_2) - k * _PIO2_3
+    def double(reduced, quadrant):  # type: ignore[no-untyped-def]
         above = -1.0 if reduced < -1.0 else reduced
         r = 1.0 if above > 1.0 else above
         x = r * r
@@ -130,7 +194,6 @@ def _(angle, like):  # type: ignore[no-untyped-def]
         c = ((_COS[6] * x + _COS[5]) * x + _COS[4]) * x + _COS[3]
         c = ((c * x + _COS[2]) * x + _COS[1]) * x + _COS[0]
         sine, cosine = r + r * x * s, 1.0 - 0.5 * x + x * x * c
-        quadrant = k - 4.0 * np.floor(k * 0.25)
         odd = abs(quadrant - 2.0) == 1.0
         s = cosine if odd else sine
         c = sine if odd else cosine
@@ -158,7 +221,7 @@ def _(x):  # type: ignore[no-untyped-def]
         def single(x):  # type: ignore[no-untyped-def]
             # Beyond e^−40 nothing is left beside one, and subnormal numbers would slow every later product down.
             square = _HALF * x * x
-            bell = exp_and_expm1(-square)[0] if square < _FAR else _ZERO
+            bell = exp_between(-square) if square < _FAR else _ZERO
             t = _ONE / (_ONE + _P * (abs(x) * _ROOT_HALF_F))
             tail = _HALF * bell * (t * (_A1 + t * (_A2 + t * (_A3 + t * (_A4 + t * _A5)))))
             return tail if x < 0 else _ONE - tail, bell

@@ -48,7 +48,11 @@ def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive): 
             eps = x.dtype.type(settings.eps)
             inverse_norms(heads, step, count, sizes.code, panels.drive_triangles, eps, inverse, whole)
             multiplied(u, inverse, u)
-        mix_forward(u, whole, sizes.width, count, heads, step, sizes.code, panels.drive, out, sizes.planes_whole)
+        following, target = x[(first + count) * sizes.width :], drive[first * sizes.planes :]
+        mix_forward(
+            u, whole, sizes.width, count, heads, step, sizes.code, panels.drive, out, sizes.planes_whole,
+            (following, target, following, target),
+        )  # fmt: skip
         given(out, sizes.planes_whole, 0, first, count, sizes.planes, sizes.lanes, drive)
     reparameterised(decay[begin * sizes.modes : end * sizes.modes], settings.reparam, settings.limit)
 
@@ -85,7 +89,7 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
     heads, d_heads = room((TILE + 1) * step, x), room((TILE + 1) * step, x)
     out, rates, scales = room(TILE * sizes.planes_whole, x), room(TILE * sizes.modes, x), room(TILE, x)
     code, d_code = room(size * TILE, x), room(size * TILE, x)
-    products = room(sizes.monomials * TILE, x)
+    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     normed = panels.drive_forms.size > 0
@@ -104,24 +108,25 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             rates, d_heads, sums.rate_norm,
         )  # fmt: skip
         taken(d_drive, first, count, sizes.planes, lanes, out, sizes.planes_whole, 0)
-        source = u
+        source, after = u, (first + count) * sizes.width
         if normed:
             inverse_norms(heads, step, count, size, panels.drive_triangles, x.dtype.type(settings.eps), inverse, whole)
             multiplied(u, inverse, scaled)
             source = scaled
         mix_backward(
             out, sizes.planes, sizes.planes_whole, count, heads, step, size, panels.drive_turned, source, sizes.width,
-            whole, lanes, work, du, d_code, TILE, sums.drive,
+            whole, work, du, d_code, TILE, sums.drive,
+            (x[after:], d_drive[(first + count) * sizes.planes :], d_later[after:], gradient[after:]),
         )  # fmt: skip
         if normed:
             d_square(u, inverse, du)
             columns_backward(
-                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, products, d_code, TILE,
-                sums.drive_forms,
+                inverse, whole, count, heads, step, size, panels.drive_forms, lanes, code, slopes_turned, products,
+                d_code, TILE, sums.drive_forms,
             )  # fmt: skip
         turned_back(d_code, TILE, count, size, d_heads, step)
         taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
-        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole)
+        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole, d_heads)
         for j in range(count * whole):
             du[j] += later[j]
         masked(du, first, count, whole, valid)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, sin_and_cos
+from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, quarter_turns, sin_and_cos
 from tides.kernels.cpu.lane_values import load, load_as, spread, store, where_less
 from tides.kernels.cpu.vectors import VECTOR, widest_registers
 
@@ -31,15 +31,18 @@ def zoh_forward(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im):
     for j in range(n):
         lam_re[j], gain_re[j] = exp_and_expm1(growth[j])
     for j in range(n):
-        gain_im[j], lam_im[j] = sin_and_cos(half_angle[j], one)
+        gain_im[j], lam_im[j] = quarter_turns(half_angle[j], one)
     for j in range(n):
-        sine, e, m = gain_im[j], lam_re[j], gain_re[j]
+        e, m = lam_re[j], gain_re[j]
+        sine, cosine = sin_and_cos(gain_im[j], lam_im[j])
         versine = two * sine * sine
-        lam_im[j] *= two * sine * e
+        lam_im[j] = two * sine * e * cosine
         lam_re[j] = e - e * versine
         gain_re[j] = m - m * versine - versine  # Re e^z − 1
     for j in range(n):
-        a, b, d = growth[j], real(half_angle[j]) * two, delta[j]
+        gain_im[j] = real(half_angle[j]) * two
+    for j in range(n):
+        a, b, d = growth[j], gain_im[j], delta[j]
         re, im = gain_re[j], lam_im[j]
         square = a * a + b * b
         small = square < tiny
@@ -58,11 +61,13 @@ def zoh_slope(n, growth, half_angle, delta, lam_re, lam_im, gain_re, gain_im, k_
     one, radius = spread(real(1)), spread(real(_TAYLOR_SQUARE))
     for j in range(0, n, VECTOR // growth.itemsize):
         a, angle, d = load(growth, j), load_as(half_angle, j, growth), load(delta, j)
-        b = angle + angle
-        near_re, near_im = spread(taylor[0]), spread(real(0))
-        for i in range(1, taylor.size):
-            near_re, near_im = near_re * a - near_im * b + taylor[i], near_re * b + near_im * a
+        b, twice = angle + angle, a + a
         square = a * a + b * b
+        # z² = 2a z − |z|² takes the powers of z out one by one: two real products for each.
+        near, before = spread(taylor[0]), spread(real(0))
+        for i in range(1, taylor.size - 1):
+            near, before = taylor[i] + twice * near - square * before, near
+        near_re, near_im = taylor[taylor.size - 1] + a * near - square * before, b * near
         scale = d / where_less(square, radius, one, square)
         re, im = d * load(lam_re, j) - load(gain_re, j), d * load(lam_im, j) - load(gain_im, j)
         store(where_less(square, radius, d * d * near_re, (re * a + im * b) * scale), k_re, j)
@@ -101,7 +106,7 @@ def bilinear_slope(n, growth, half_angle, delta, w_re, w_im, k_re, k_im):  # typ
 
 def taylor_coefficients(dtype: Any) -> Any:
     """(n+1)/(n+2)! from the highest power down: as many as half an ulp takes for |z| < ½."""
-    terms = 11 if dtype == np.float32 else 19
+    terms = 9 if dtype == np.float32 else 16
     coefficients, factorial = [], 2.0
     for n in range(terms):
         coefficients.append((n + 1) / factorial)

@@ -53,7 +53,11 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
         _project(x, states, steps, first, count, valid, panels, sizes, u, code, s)
-        mix_forward(s, sizes.states_whole, depth, count, code, sizes.code_whole, sizes.code, panels.readout, mix, whole)
+        own, after = first * sizes.width, (first + count) * sizes.width
+        mix_forward(
+            s, sizes.states_whole, depth, count, code, sizes.code_whole, sizes.code, panels.readout, mix, whole,
+            (x[after:], states[(first + count) * sizes.planes :], mixed[own:], out[own:]),
+        )  # fmt: skip
         given(mix, whole, 0, first, count, sizes.width, lanes, mixed)
         _finish(first, count, valid, panels, sizes, settings, u, code, mix, inverse, y)
         gelu(y, active)
@@ -72,7 +76,7 @@ def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_ga
     whole, inner, lanes = sizes.whole, sizes.inner_whole, sizes.lanes
     _gates(active, count, panels, sizes, value, gate)
     d_gated[:] = d_gated.dtype.type(0)
-    add_scaled_rows(gradient, whole, count, panels.outer_turned, sizes.width, one, 1, d_gated, inner, inner)
+    add_scaled_rows(gradient, whole, count, panels.outer_turned, sizes.width, one, 1, d_gated, inner, inner, gradient)
     gated_backward(value, gate, d_gated, product)
     add_products(product, inner, 1, count, sizes.inner, gradient, whole, whole, sums.outer)
     summed(gradient, count, whole, whole, lanes, sums.outer_bias)
@@ -81,8 +85,8 @@ def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_ga
     summed(value, count, inner, inner, lanes, sums.value_bias)
     summed(gate, count, inner, inner, lanes, sums.gate_bias)
     d_active[:] = d_active.dtype.type(0)
-    add_scaled_rows(value, inner, count, panels.value_turned, sizes.inner, one, 1, d_active, whole, whole)
-    add_scaled_rows(gate, inner, count, panels.gate_turned, sizes.inner, one, 1, d_active, whole, whole)
+    add_scaled_rows(value, inner, count, panels.value_turned, sizes.inner, one, 1, d_active, whole, whole, value)
+    add_scaled_rows(gate, inner, count, panels.gate_turned, sizes.inner, one, 1, d_active, whole, whole, gate)
 
 
 @compiled
@@ -106,7 +110,7 @@ def leave_backward(  # type: ignore[no-untyped-def]
         room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
     )  # fmt: skip
     code_turned, d_turned = room(size * TILE, x), room(size * TILE, x)
-    products = room(sizes.monomials * TILE, x)
+    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
     one = room(TILE, x)
     one[:] = x.dtype.type(1)
     scaled_up = 1 / (1 - settings.dropout)
@@ -130,19 +134,23 @@ def leave_backward(  # type: ignore[no-untyped-def]
         if normed:
             d_square(mix, inverse, d_y)
         d_turned[:] = d_turned.dtype.type(0)
+        after = (first + count) * sizes.width
         mix_backward(
             d_y, sizes.width, whole, count, code, sizes.code_whole, size, panels.readout_turned, s, depth,
-            sizes.states_whole, lanes, work, ds, d_turned, TILE, sums.readout,
+            sizes.states_whole, work, ds, d_turned, TILE, sums.readout,
+            (x[after:], states[(first + count) * sizes.planes :], mixed[after:], gradient[after:]),
         )  # fmt: skip
         if normed:
             columns_backward(
                 inverse, whole, count, code, sizes.code_whole, size, panels.readout_forms, lanes, code_turned,
-                products, d_turned, TILE, sums.readout_forms,
+                slopes_turned, products, d_turned, TILE, sums.readout_forms,
             )  # fmt: skip
         turned_back(d_turned, TILE, count, size, d_code, sizes.code_whole)
         for k in range(sizes.directions):
             given(ds, sizes.states_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
-        add_scaled_rows(d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole)
+        add_scaled_rows(
+            d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole, d_code
+        )
         add_products(u, whole, 1, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
         summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)

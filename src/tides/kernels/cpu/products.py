@@ -15,7 +15,7 @@ from numba.core import types as core
 from numba.extending import intrinsic
 
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.vectors import TILE_ROWS, VECTOR, Lanes, carried, repeated, whole
+from tides.kernels.cpu.vectors import LINE, TILE_ROWS, VECTOR, Lanes, carried, repeated, whole
 
 _emitted: Any = intrinsic
 _count = types.intp
@@ -31,7 +31,7 @@ class Arguments:
             for kind, value in zip(signature.args, arguments, strict=True)
         ]
         real = next(kind.dtype for kind in signature.args if isinstance(kind, core.Array))
-        self.lanes = Lanes(builder, real, VECTOR)
+        self.lanes, self.bits = Lanes(builder, real, VECTOR), real.bitwidth
 
     def row(self, array: Any, t: Any, step: Any, column: Any = None) -> Any:
         """The address of an element of row t."""
@@ -41,6 +41,11 @@ class Arguments:
     def vectors(self, pointer: Any, width: int) -> list[Any]:
         """Those that begin at an address, one behind the other."""
         return [self.lanes.load(pointer, whole(v * self.lanes.count)) for v in range(width)]
+
+    def call_for(self, array: Any, t: Any, rows: int) -> None:
+        """One cache line of an array for every row from t on, into the second cache."""
+        for r in range(rows):
+            self.lanes.prefetch(self.row(array, self.builder.add(t, whole(r)), whole(LINE * 8 // self.bits)))
 
     def put(self, vectors: list[Any], pointer: Any) -> None:
         for v, vector in enumerate(vectors):
@@ -112,18 +117,19 @@ def _linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  #
 
 
 @_emitted
-def _add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns):  # type: ignore[no-untyped-def]
+def _add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead):  # type: ignore[no-untyped-def]
     """The body of `add_scaled_rows`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns = of.values
+        x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead = of.values
         lanes = of.lanes
 
         def panel(column: Any, width: int) -> None:
             begin = of.row(matrix, column, depth)
 
             def tile(t: Any, rows: int) -> None:
+                of.call_for(ahead, t, rows)
                 found = row_sums(of, x, x_step, t, rows, begin, depth, [lanes.zero] * width)
                 for r, sums in enumerate(found):
                     step = builder.add(t, whole(r))
@@ -137,26 +143,28 @@ def _add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out,
         over_panels(builder, columns, lanes, panel)
         return context.get_dummy_value()
 
-    fits = are_flat(x, matrix, scale, out)
-    kinds = (x, _count, _count, matrix, _count, scale, _count, out, _count, _count)
+    fits = are_flat(x, matrix, scale, out, ahead)
+    kinds = (x, _count, _count, matrix, _count, scale, _count, out, _count, _count, ahead)
     return (types.void(*kinds), generate) if fits else None
 
 
 @_emitted
 def _scaled_rows_backward(  # type: ignore[no-untyped-def]
-    _, gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale
+    _, gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
 ):
     """The body of `scaled_rows_backward`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale = of.values
+        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns = of.values[:11]
+        d_scale, scaled, ahead = of.values[11:]
         lanes = of.lanes
 
         def panel(column: Any, width: int) -> None:
             begin = of.row(turned, column, depth)
 
             def tile(t: Any, rows: int) -> None:
+                of.call_for(ahead, t, rows)
                 found = row_sums(of, gradient, g_step, t, rows, begin, depth, [lanes.zero] * width)
                 products = []
                 for r, sums in enumerate(found):
@@ -165,8 +173,9 @@ def _scaled_rows_backward(  # type: ignore[no-untyped-def]
                     place = of.row(d_x, step, x_step, column)
                     before = of.vectors(place, width)
                     of.put([lanes.multiply_add(factor, *each) for each in zip(sums, before, strict=True)], place)
-                    along = lanes.zero
-                    for q, value in zip(sums, of.vectors(of.row(x, step, x_step, column), width), strict=True):
+                    along, values = lanes.zero, of.vectors(of.row(x, step, x_step, column), width)
+                    of.put([lanes.multiply(factor, value) for value in values], of.row(scaled, step, x_step, column))
+                    for q, value in zip(sums, values, strict=True):
                         along = lanes.multiply_add(q, value, along)
                     products.append(along)
                 lanes.add_sums(products, builder.gep(d_scale, [t]))
@@ -176,8 +185,8 @@ def _scaled_rows_backward(  # type: ignore[no-untyped-def]
         over_panels(builder, columns, lanes, panel)
         return context.get_dummy_value()
 
-    fits = are_flat(gradient, turned, scale, x, d_x, d_scale)
-    kinds = (gradient, _count, _count, turned, _count, scale, _count, x, d_x, _count, _count, d_scale)
+    fits = are_flat(gradient, turned, scale, x, d_x, d_scale, scaled, ahead)
+    kinds = (gradient, _count, _count, turned, _count, scale, _count, x, d_x, _count, _count, d_scale, scaled, ahead)
     return (types.void(*kinds), generate) if fits else None
 
 
@@ -226,21 +235,27 @@ def linear_rows(x, x_step, count, matrix, depth, out, out_step, columns):  # typ
 
 @compiled
 def add_scaled_rows(  # type: ignore[no-untyped-def]
-    x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns
+    x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead
 ):
-    """out[t, :columns] += scale[t] · (x[t, :depth] · matrix)."""
-    _add_scaled_rows(x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns)
+    """out[t, :columns] += scale[t] · (x[t, :depth] · matrix).
+
+    Meanwhile memory is called for that is needed later, one cache line of `ahead` per row and pair of vectors.
+    """
+    _add_scaled_rows(x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead)
 
 
 @compiled
 def scaled_rows_backward(  # type: ignore[no-untyped-def]
-    gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale
+    gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
 ):
     """Gradients of scale (one number behind the other) and x behind `add_scaled_rows`, whose matrix is given `turned`.
 
     Both are added to: with q[t] = gradient[t, :depth] · turned, d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
+    On the way scaled[t] = scale[t] x[t], of which the gradient of the matrix is made; `ahead` as above.
     """
-    _scaled_rows_backward(gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale)
+    _scaled_rows_backward(
+        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
+    )
 
 
 @compiled

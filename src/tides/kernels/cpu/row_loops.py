@@ -150,12 +150,3 @@ def summed_products(x, y, count, whole, lanes, out):  # type: ignore[no-untyped-
         for t in range(count):
             collected = collected + load(x, t * whole + c) * load(y, t * whole + c)
         store(load(out, c) + collected, out, c)
-
-
-@compiled
-def scaled_rows(x, step, count, columns, lanes, scale, scale_step, out):  # type: ignore[no-untyped-def]
-    """out[t] = x[t] · scale[t]."""
-    for t in range(count):
-        factor = scale[np.uint64(t * scale_step)]
-        for c in range(0, columns, lanes):
-            store(load(x, t * step + c) * factor, out, t * step + c)

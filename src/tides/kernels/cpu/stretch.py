@@ -16,38 +16,46 @@ from tides.kernels.cpu.vectors import VECTOR, widest_registers
 
 
 @compiled
+def _fill(gaps, low, count, per_mode, units, out):  # type: ignore[no-untyped-def]
+    """out[k, p] = gap · units[p] in the precision of `units`, for gaps of steps from `low` on, or of their modes."""
+    widest_registers()
+    width, real = units.size, out.dtype.type
+    if per_mode:
+        for k in range(count):
+            for p in range(width):
+                out[k * width + p] = real(gaps[(low + k) * width + p]) * units[p]
+    else:
+        for c in range(0, width, VECTOR // units.itemsize):
+            room = width - c
+            unit = load_some(units, c, room)
+            for k in range(count):
+                store_some(unit * real(gaps[low + k]), out, k * width + c, room)
+
+
+@compiled
 def discretise(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, low, high, shift, per_mode, method, following, planes, half_angle
 ):
     """Planes 0–5 (Re z, δ, λ̄, gain) of the intervals that end at steps [low, high), governed `shift` steps earlier."""
     widest_registers()
     width, count = scale.size, high - low
-    n = count * width
+    n, source = count * width, (low - shift) * width
+    static = frequency.size == width
     growth, delta = planes[0, :n], planes[1, :n]
-    deltas, growths, angles = delta.reshape(-1, width), growth.reshape(-1, width), half_angle[:n].reshape(-1, width)
-    for k in range(count):
-        if per_mode:
-            for p in range(width):
-                gap = gaps[(low + k) * width + p]
-                deltas[k, p] = gap * scale[p]
-                angles[k, p] = np.float64(gap) * np.float64(scale[p]) * 0.5
-        else:
-            gap = gaps[low + k]
-            exact = np.float64(gap) * 0.5
-            for p in range(width):
-                deltas[k, p] = gap * scale[p]
-            for p in range(width):
-                angles[k, p] = exact * np.float64(scale[p])
-    source = (low - shift) * width
-    if frequency.size == width:
-        for k in range(count):
-            for p in range(width):
-                angles[k, p] *= np.float64(frequency[p])
-    else:
+    # Of the angles what no gap changes, in float64 like them.
+    units = np.empty(width)
+    for p in range(width):
+        units[p] = 0.5 * np.float64(scale[p])
+        if static:
+            units[p] *= np.float64(frequency[p])
+    _fill(gaps, low, count, per_mode, scale, delta)
+    _fill(gaps, low, count, per_mode, units, half_angle)
+    if not static:
         turning = frequency[source : source + n]
         for j in range(n):
             half_angle[j] *= np.float64(turning[j])
     if decay.size == width:
+        growths, deltas = growth.reshape(-1, width), delta.reshape(-1, width)
         for k in range(count):
             for p in range(width):
                 growths[k, p] = deltas[k, p] * decay[p]

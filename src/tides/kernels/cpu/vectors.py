@@ -139,6 +139,25 @@ class Lanes:
 
         return self._builder.fadd(pick(first), pick([lane + share // 2 for lane in first]))
 
+    def turned(self, rows: list[Any]) -> list[Any]:
+        """As many vectors as lanes, turned: lanes whose numbers differ in one digit change places, digit by digit."""
+        index, distance = ir.IntType(32), 1
+
+        def mask(picked: list[int]) -> Any:
+            return ir.Constant(ir.VectorType(index, self.count), [ir.Constant(index, lane) for lane in picked])
+
+        while distance < self.count:
+            numbers, far = range(self.count), distance
+            upper = mask([self.count + lane - far if lane & far else lane for lane in numbers])
+            lower = mask([self.count + lane if lane & far else lane + far for lane in numbers])
+            found = list(rows)
+            for r in numbers:
+                if not r & far:
+                    found[r] = self._builder.shuffle_vector(rows[r], rows[r + far], upper)
+                    found[r + far] = self._builder.shuffle_vector(rows[r], rows[r + far], lower)
+            rows, distance = found, 2 * distance
+        return rows
+
     def inverse_root(self, vector: Any) -> Any:
         """1/√x to the last digit or two: in float32 from the processor's estimate, where it has one.
 
@@ -151,6 +170,14 @@ class Lanes:
         found = self._builder.call(root, [vector], fastmath=flags)
         inverse = self._builder.fdiv(ir.Constant(self.type, [1.0] * self.count), found, flags=flags)
         return self._builder.fadd(inverse, self._builder.fsub(vector, vector))
+
+    def prefetch(self, pointer: Any) -> None:
+        """Call for the cache line at an address, which need not be anybody's."""
+        kinds = [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3]
+        fetch = _declared(self._builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0")
+        # To be read, for the second cache, data.
+        choices = [ir.Constant(ir.IntType(32), number) for number in (0, 2, 1)]
+        self._builder.call(fetch, [self._builder.bitcast(pointer, kinds[0]), *choices])
 
     def put(self, vector: Any, array: Any, at: Any) -> None:
         self._builder.store(vector, self._address(array, at), align=self._bytes)
