@@ -89,6 +89,11 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
         (["--test", "0.01"], "--test 0.01: part 1 would be empty: .* or 0 to train on all"),
         (["--set", "batch_size=many"], "batch_size: found 'many'"),
         (["--set", "batch_size=0"], "batch_size: found 0"),
+        (["--set", "validation=some"], "validation: found 'some'"),
+        (["--set", "model=3"], "model: found 3"),
+        (["--set", "training=3"], "training: found 3"),
+        (["--set", "id=sex"], "id: wanted --id"),
+        (["--set", "class_weight=odd"], "class_weight"),
     ],
 )
 def test_arguments_that_cannot_work_are_named(tmp_path: Path, words: list[str], message: str) -> None:

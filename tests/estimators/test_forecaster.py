@@ -119,6 +119,14 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("interval", "bootstrap"), ("origins", 0), ("calibration", 5), ("calibration", "half")]
+)
+def test_arguments_that_make_no_sense_are_named_before_training(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: found"):
+        TIDESForecaster(3.0, **QUICK).set_params(**{name: value}).fit(relaxing(12))
+
+
 def test_times_beyond_float64_are_asked_for_as_they_are(tmp_path: Path) -> None:
     """Nanoseconds since 1970 as whole numbers, in a table and in arrays."""
     frame = table().drop(columns="kind")

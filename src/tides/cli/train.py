@@ -8,6 +8,9 @@ import typer
 
 app = typer.Typer()
 
+# Arguments of the estimators that have an option of their own, beside the columns.
+_OWN_OPTIONS = {"label": "label", "device": "device", "folder": "out"}
+
 
 @app.command()
 def train(
@@ -76,6 +79,9 @@ def train(
     if task == "auto":
         task = "regress" if data.class_names is None else "classify"
     options = roles | {"folder": out / "training", "device": device, "random_state": seed, "verbose": not as_json}
+    for name in given:
+        if name in roles or name in _OWN_OPTIONS:
+            raise ConfigError(f"--set or --config, {name}: wanted --{_OWN_OPTIONS.get(name, name)}, its own option")
     options |= given
     estimator = _estimator(task, options, label, horizon, balanced=balanced, smoothing=smoothing)
     try:
@@ -156,9 +162,9 @@ def _estimator(
     kind: Any = {"classify": TIDESClassifier, "regress": TIDESRegressor, "forecast": TIDESForecaster}[task]
     options["label"] = label
     if task == "classify":
-        options["class_weight"] = "balanced" if balanced else None
+        options |= {"class_weight": "balanced"} if balanced else {}
     elif task == "forecast":
-        options |= {"horizon": horizon, "smoothing": smoothing}
+        options |= {"horizon": horizon} | ({"smoothing": True} if smoothing else {})
     known = kind().get_params()
     for name in options:
         if name not in known:

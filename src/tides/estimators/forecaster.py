@@ -15,7 +15,7 @@ from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Duplicates
 from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
-from tides.errors import DataError
+from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_series
 from tides.estimators.intervals import Array, Calibrated
@@ -135,6 +135,10 @@ class TIDESForecaster(TIDESEstimator):
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Train on X; `y` is ignored."""
+        if self.interval not in ("conformal", "gaussian"):
+            raise ConfigError(f"interval: found {self.interval!r}, wanted 'conformal' or 'gaussian'")
+        if not isinstance(self.origins, int | np.integer) or self.origins < 1:
+            raise ConfigError(f"origins: found {self.origins!r}, wanted an integer ≥ 1")
         data = self._read(X, times, labels="ignored", fitted=False)
         self._check_count(data, None)
         if int(data.lengths.max()) == 1:
@@ -217,7 +221,7 @@ class TIDESForecaster(TIDESEstimator):
         return row
 
     def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
-        rest, self._kept = split_off(data, self.calibration, seed)
+        rest, self._kept = split_off(data, self.calibration, seed, "calibration")
         train, val = split_off(rest, self.validation, seed + 1)
         self._seed = seed
         kept, chosen = (0 if part is None else len(part) for part in (self._kept, val))

@@ -11,6 +11,7 @@
 6. Classes count as often as they occur unless `class_weight="balanced"`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,7 @@ RECIPE = Recipe()
 
 def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> TIDESConfig:
     """The architecture that the estimator's arguments ask for, on this training data."""
+    _check_table("model", estimator.model)
     fields: dict[str, Any] = {
         "input_size": input_size,
         "hidden_size": estimator.hidden_size,
@@ -63,6 +65,7 @@ def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> T
 
 def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:
     """How to train on so many series."""
+    _check_table("training", estimator.training)
     batch_size = min(64, max(8, series // 10)) if estimator.batch_size is None else estimator.batch_size
     if not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ConfigError(f"batch_size: found {batch_size!r}, wanted an integer ≥ 1")
@@ -83,10 +86,17 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
     return TrainConfig.from_dict(fields)
 
 
-def split_off(data: IrregularDataset, share: float, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+def _check_table(name: str, found: Any) -> None:
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{name}: found {found!r}, wanted a mapping from names to values")
+
+
+def split_off(
+    data: IrregularDataset, share: float, seed: int, name: str = "validation"
+) -> tuple[IrregularDataset, IrregularDataset | None]:
     """Training and validation series; None where there are too few to keep any apart."""
-    if not 0 <= share < 1:
-        raise ConfigError(f"validation: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
+    if not isinstance(share, int | float | np.number) or not 0 <= share < 1:
+        raise ConfigError(f"{name}: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
     groups = data.groups
     units = len(data) if groups is None else len(set(groups))
     if share == 0 or len(data) < _FEWEST_TO_SPLIT or units < 2 or _has_lonely_class(data):

@@ -61,7 +61,10 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _resolve(config: dict[str, Any], quick: bool, settings: Sequence[str]) -> dict[str, Any]:
-    for key, value in config.pop("quick", {}).items():
+    hurried = config.pop("quick", {})
+    if not isinstance(hurried, dict):
+        raise ConfigError(f"quick: found {hurried!r}, wanted a table of settings")
+    for key, value in hurried.items():
         if quick:
             assign(config, key, value)
     for key, value in parse_settings(settings).items():
