@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -88,3 +89,9 @@ def test_settings_are_toml_values_or_bare_words() -> None:
     assert found["models"] == ["s5"]
     with pytest.raises(ConfigError, match="wanted name=value"):
         config.load("fading-flash", "paper", quick=False, settings=["train.steps"])
+
+
+def test_hurried_settings_are_a_table(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("quick = 3")
+    with pytest.raises(ConfigError, match="quick: found 3"):
+        config.load_file(tmp_path / "own.toml", quick=False, settings=[])
