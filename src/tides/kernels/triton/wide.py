@@ -131,12 +131,12 @@ class WideFunction(_SingleLevelFunction):
         if mask is not None:
             drive.masked_fill_(mask[:, None] == 0, 0)
         states, last = scans.forward(decay, drive)
-        y, activated, readout_rms = wide_mixes.readout(
+        y, activated, readout_rms, mixed = wide_mixes.readout(
             states, u, readout_code, weights.readout, forms[1], weights.skip, mask, config.eps, config.factor
         )
         added, *masks = tail.forward(activated)
         kept = (rows, mask, affine, moments, u, maps, decay, drive_code, readout_code, *forms, drive, drive_rms)
-        ctx.save_for_backward(*kept, states, y, readout_rms, *masks, gaps, behind, *parameters)
+        ctx.save_for_backward(*kept, states, y, readout_rms, mixed, *masks, gaps, behind, *parameters)
         ctx.set_materialize_grads(False)
         ctx.config, ctx.training, ctx.shape = config, running.training, (batch, steps)
         return added.add_(rows).view(x.shape), *last
@@ -151,7 +151,7 @@ class WideFunction(_SingleLevelFunction):
 def _backward(ctx: Any, gradient: Tensor | None, d_last: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
     (
         x, mask, affine, moments, u, maps, decay, drive_code, readout_code, drive_forms, readout_forms, drive,
-        drive_rms, states, y, readout_rms, first_mask, second_mask, gaps, behind, *parameters,
+        drive_rms, states, y, readout_rms, mixed, first_mask, second_mask, gaps, behind, *parameters,
     ) = ctx.saved_tensors  # fmt: skip
     config, weights = ctx.config, WideWeights(*parameters)
     g = torch.zeros_like(x) if gradient is None else gradient.contiguous().view_as(x)
@@ -159,7 +159,17 @@ def _backward(ctx: Any, gradient: Tensor | None, d_last: tuple[Tensor | None, ..
     scans = Scans(config, ctx.shape, mask, (gaps, behind), weights)
     dy, d_tail = Tail(config, weights).backward(g, y, first_mask, second_mask)
     of_readout, du, d_skip = wide_mixes.readout_backward(
-        dy, states, u, readout_code, readout_rms, weights.readout, readout_forms, weights.skip, mask, config.factor
+        dy,
+        states,
+        u,
+        readout_code,
+        readout_rms,
+        mixed,
+        weights.readout,
+        readout_forms,
+        weights.skip,
+        mask,
+        config.factor,
     )
     d_decay, d_drive, d_gaps, d_clocks = scans.backward(
         of_readout.x, d_last, states, decay, drive, with_gaps=any(ctx.needs_input_grad[4:6])

@@ -136,10 +136,10 @@ def drive_backward_kernel(
 
 @triton.jit
 def readout_kernel(
-    product, z, square, u, skip, valid, inverse, y, activated, N, factor, I: tl.constexpr, A: tl.constexpr,
+    product, z, square, u, skip, valid, inverse, mixed, y, activated, N, factor, I: tl.constexpr, A: tl.constexpr,
     AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    """y = factor Σ_i z̃_i product_i / rms + skip ⊙ u, zero over padding, and GELU(y)."""
+    """mixed = Σ_i z̃_i product_i / rms, y = factor mixed + skip ⊙ u, zero over padding, and GELU(y)."""
     row, a, at, inside = place(N, A, AB, BM)
     there = row[:, None] * (I * A) + a[None, :]
     total = tl.zeros((BM, AB), tl.float32)
@@ -148,6 +148,7 @@ def readout_kernel(
         total += weight[:, None] * tl.load(product + there + i * A, inside, 0.0)
     if NORM:
         total = total * inverse_root(square, inverse, at, inside, EPS)
+        tl.store(mixed + at, total, inside)
     total = total * factor + tl.load(skip + a, a < A, 0.0)[None, :] * tl.load(u + at, inside, 0.0)
     if HAS_VALID:
         total = tl.where(tl.load(valid + row, row < N, 0)[:, None] != 0, total, 0.0)
@@ -158,12 +159,12 @@ def readout_kernel(
 
 @triton.jit
 def readout_backward_kernel(
-    work, z, dy, u, skip, valid, inverse, dz, du, d_square, d_skip, N, factor, I: tl.constexpr, A: tl.constexpr,
-    AB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
+    dy, u, skip, valid, inverse, mixed, divided, du, d_square, d_skip, N, factor, A: tl.constexpr, AB: tl.constexpr,
+    BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    """From `work`, the product, and dy: the gradients of z̃ and u, and that of skip as a sum for every program.
+    """From dy: divided = factor dy/rms, the gradient of u, and that of skip as a sum for every program.
 
-    `work` becomes the product's gradient, z̃ ⊗ dy/rms; `d_square` is twice the gradient of the mean square.
+    `d_square` is twice the gradient of the mean square.
     """
     row, a, at, inside = place(N, A, AB, BM)
     gradient = tl.load(dy + at, inside, 0.0)
@@ -172,17 +173,24 @@ def readout_backward_kernel(
     tl.store(du + at, gradient * tl.load(skip + a, a < A, 0.0)[None, :], inside)
     through_skip = tl.sum(gradient * tl.load(u + at, inside, 0.0), axis=0)
     tl.store(d_skip + tl.program_id(0) * A + a, through_skip, a < A)
-    divided = gradient * factor
+    gradient = gradient * factor
     if NORM:
         root = tl.load(inverse + at, inside, 0.0)
-        divided = divided * root
+        gradient = gradient * root
+        tl.store(d_square + at, -gradient * tl.load(mixed + at, inside, 0.0) * root, inside)
+    tl.store(divided + at, gradient, inside)
+
+
+@triton.jit
+def both_sums_kernel(product, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
+    """dz_i = Σ_a product[i, a] x_a and dx_a = Σ_i z̃_i product[i, a]."""
+    row, a, at, inside = place(N, A, AB, BM)
+    values = tl.load(x + at, inside, 0.0)
     there = row[:, None] * (I * A) + a[None, :]
     total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = tl.load(work + there + i * A, inside, 0.0)
-        tl.store(dz + row * I + i, tl.sum(found * divided, axis=1), row < N)
-        tl.store(work + there + i * A, weight[:, None] * divided, inside)
+        found = tl.load(product + there + i * A, inside, 0.0)
+        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
         total += weight[:, None] * found
-    if NORM:
-        tl.store(d_square + at, -divided * total * root * root, inside)
+    tl.store(dx + at, total, inside)

@@ -16,6 +16,7 @@ from tides.kernels.bilinear import added
 from tides.kernels.triton import bilinear
 from tides.kernels.triton.direct import launch
 from tides.kernels.triton.wide_kernels import (
+    both_sums_kernel,
     drive_backward_kernel,
     drive_kernel,
     readout_backward_kernel,
@@ -70,6 +71,15 @@ class MixWeights(NamedTuple):
         kernel[:, 1].neg_()
         return kernel.view(2 * p, (r + 1) * h)
 
+    def readout_mirror(self) -> Tensor:
+        """The same with its sides exchanged: (h, i·2p)."""
+        p, h, _, r = self.up.shape
+        kernel = self.up.new_empty(h, r + 1, p, 2)
+        parts = kernel[:, :r], kernel[:, r]
+        self._weigh(self.up.permute(1, 3, 0, 2), self.base.transpose(0, 1), *parts, (1, 1))
+        kernel[..., 1].neg_()
+        return kernel.view(h, (r + 1) * 2 * p)
+
     def _weigh(self, up: Tensor, base: Tensor, to_up: Tensor, to_base: Tensor, behind: tuple[int, int]) -> None:
         """Both parts times the norm's weight; `behind` says how many axes follow that of the modes in each."""
         if self.norm is None:
@@ -105,12 +115,13 @@ class MixGradients(NamedTuple):
 
 def drive(u: Tensor, code: Tensor, weights: MixWeights, forms: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """v (n, 2p) of u (n, h) and z̃ (n, i), and the inverse rms (n, h)."""
-    matrix, inverse = weights.drive_kernel(), _room_for_inverse(u, forms)
+    matrix, inverse = weights.drive_kernel(), _room_for_norm(u, forms)
     out = u.new_empty(u.shape[0], matrix.shape[1])
     for rows in _parts(u.shape[0], matrix.shape[0]):
         z = code[rows]
         outer = u.new_empty(z.shape[0], matrix.shape[0])
-        grid, flags = _shape(z.shape[0], code.shape[1], u.shape[1], forms)
+        grid, flags = _shape(z.shape[0], u.shape[1])
+        flags |= {"I": z.shape[1], "NORM": forms is not None}
         squares = _squares(z, forms)
         launch(drive_kernel, grid, squares, z, u[rows], inverse[rows], outer, z.shape[0], **flags, EPS=eps)
         torch.mm(outer, matrix, out=out[rows])
@@ -126,7 +137,8 @@ def drive_backward(
     for rows in _parts(u.shape[0], matrix.shape[0]):
         z, g = code[rows], gradient[rows]
         work = torch.mm(g, matrix.t())
-        grid, flags = _shape(z.shape[0], code.shape[1], u.shape[1], forms)
+        grid, flags = _shape(z.shape[0], u.shape[1])
+        flags |= {"I": z.shape[1], "NORM": forms is not None}
         d_square = norms.room(u[rows])
         tensors = (work, z, u[rows], inverse[rows], d_code[rows], du[rows], d_square)
         launch(drive_backward_kernel, grid, *tensors, z.shape[0], **flags)
@@ -148,21 +160,21 @@ def readout(
     valid: Tensor | None,
     eps: float,
     factor: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """y (n, h) of the planes s (n, 2p), GELU(y), and the inverse rms."""
-    matrix, inverse = weights.readout_kernel(), _room_for_inverse(u, forms)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y (n, h) of the planes s (n, 2p), GELU(y), the inverse rms, and Re(C s)."""
+    matrix, inverse, mixed = weights.readout_kernel(), _room_for_norm(u, forms), _room_for_norm(u, forms)
     y, activated = torch.empty_like(u), torch.empty_like(u)
     for rows in _parts(u.shape[0], matrix.shape[1]):
         z = code[rows]
         product = torch.mm(s[rows], matrix)
-        grid, flags = _shape(z.shape[0], code.shape[1], u.shape[1], forms)
+        grid, flags = _shape(z.shape[0], u.shape[1])
         mask = y if valid is None else valid[rows]
-        outputs = (inverse[rows], y[rows], activated[rows])
+        outputs = (inverse[rows], mixed[rows], y[rows], activated[rows])
         launch(
             readout_kernel, grid, product, z, _squares(z, forms), u[rows], skip, mask, *outputs, z.shape[0], factor,
-            **flags, EPS=eps, HAS_VALID=valid is not None,
+            **flags, I=z.shape[1], EPS=eps, NORM=forms is not None, HAS_VALID=valid is not None,
         )  # fmt: skip
-    return y, activated, inverse
+    return y, activated, inverse, mixed
 
 
 def readout_backward(
@@ -171,38 +183,41 @@ def readout_backward(
     u: Tensor,
     code: Tensor,
     inverse: Tensor,
+    mixed: Tensor,
     weights: MixWeights,
     forms: Tensor | None,
     skip: Tensor,
     valid: Tensor | None,
     factor: float,
 ) -> tuple[MixGradients, Tensor, Tensor]:
-    """Gradients of s, code and weights; those of u and of skip."""
-    matrix = weights.readout_kernel()
+    """Gradients of s, code and weights; those of u and of skip.
+
+    With g = dy/rms and K_i = K[:, i]ᵀ, the products g K_i lead to both ds = Σ_i z̃_i g K_i and dz̃_i = s · g K_i.
+    """
+    n, h = u.shape
     norms, d_code, d_kernel = _Norms(code, forms), torch.empty_like(code), None
-    du, ds, d_skip = torch.empty_like(u), torch.empty_like(s), None
-    for rows in _parts(u.shape[0], matrix.shape[1]):
-        z = code[rows]
-        work = torch.mm(s[rows], matrix)
-        grid, flags = _shape(z.shape[0], code.shape[1], u.shape[1], forms)
-        d_square, share = norms.room(u[rows]), u.new_empty(grid[0], u.shape[1])
-        mask = dy if valid is None else valid[rows]
-        inputs = (work, z, dy[rows], u[rows], skip, mask, inverse[rows])
-        outputs = (d_code[rows], du[rows], d_square, share)
-        launch(
-            readout_backward_kernel, grid, *inputs, *outputs, z.shape[0], factor, **flags, HAS_VALID=valid is not None
-        )
-        d_kernel = added(d_kernel, row_product(s[rows].t()[None], work[None])[0])
-        torch.mm(work, matrix.t(), out=ds[rows])
-        del work
-        d_skip = added(d_skip, share.sum(0))
-        norms.add(d_square, rows)
+    du, ds, divided, d_square = torch.empty_like(u), torch.empty_like(s), torch.empty_like(u), norms.room(u)
+    grid, flags = _shape(n, h)
+    share = u.new_empty(grid[0], h)
+    launch(
+        readout_backward_kernel, grid, dy, u, skip, dy if valid is None else valid, inverse, mixed, divided, du,
+        d_square, share, n, factor, **flags, NORM=forms is not None, HAS_VALID=valid is not None,
+    )  # fmt: skip
+    matrix = weights.readout_mirror()
+    for rows in _parts(n, matrix.shape[1]):
+        z, g = code[rows], divided[rows]
+        product = torch.mm(g, matrix)
+        grid, flags = _shape(z.shape[0], s.shape[1])
+        tensors = (product, z, s[rows], d_code[rows], ds[rows])
+        launch(both_sums_kernel, grid, *tensors, z.shape[0], **flags, I=z.shape[1])
+        del product
+        d_kernel = added(d_kernel, row_product(s[rows].t()[None], _outer(z, g)[None])[0])
+        norms.add(d_square[rows], rows)
     assert d_kernel is not None
-    assert d_skip is not None
-    by_plane = d_kernel.view(-1, 2, weights.code, u.shape[1])
+    by_plane = d_kernel.view(-1, 2, weights.code, h)
     by_plane[:, 1].neg_()
     found = weights.gradients(by_plane.permute(3, 0, 1, 2), norms.products)
-    return MixGradients(ds, d_code, norms.d_code, found), du, d_skip
+    return MixGradients(ds, d_code, norms.d_code, found), du, share.sum(0)
 
 
 class _Norms:
@@ -231,7 +246,7 @@ def _squares(code: Tensor, forms: Tensor | None) -> Tensor:
     return code if forms is None else torch.mm(bilinear.outer(code, code, torch.float64), forms.t())
 
 
-def _room_for_inverse(u: Tensor, forms: Tensor | None) -> Tensor:
+def _room_for_norm(u: Tensor, forms: Tensor | None) -> Tensor:
     return u if forms is None else torch.empty_like(u)
 
 
@@ -241,8 +256,16 @@ def _parts(rows: int, width: int) -> Iterator[slice]:
     return (slice(start, start + most) for start in range(0, rows, most))
 
 
-def _shape(n: int, i: int, a: int, forms: Tensor | None) -> tuple[tuple[int], dict[str, int | bool]]:
-    """Grid and flags of a pass over n rows."""
+def _outer(z: Tensor, x: Tensor) -> Tensor:
+    """z̃ ⊗ x, flat."""
+    out = x.new_empty(x.shape[0], z.shape[1] * x.shape[1])
+    grid, flags = _shape(*x.shape)
+    launch(drive_kernel, grid, x, z, x, x, out, x.shape[0], **flags, I=z.shape[1], NORM=False, EPS=0.0)
+    return out
+
+
+def _shape(n: int, a: int) -> tuple[tuple[int], dict[str, int]]:
+    """Grid and flags of a pass over n rows of width a."""
     block = max(4, triton.next_power_of_2(a))
     rows = max(1, _TILE // block)
-    return (triton.cdiv(n, rows),), {"I": i, "A": a, "AB": block, "BM": rows, "NORM": forms is not None}
+    return (triton.cdiv(n, rows),), {"A": a, "AB": block, "BM": rows}
