@@ -36,7 +36,9 @@ def make_block(case: dict[str, Any], sizes: tuple[int, int, int], seed: int = 0)
     return block
 
 
-def run(block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, padded: bool) -> dict[str, Tensor]:
+def run(
+    block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, padded: bool, gap: float = 1.0
+) -> dict[str, Tensor]:
     """Everything the block computes, by name; gradients of a random functional of output and final state."""
     generator = torch.Generator().manual_seed(1)
     width = block.ssm.config.hidden_size
@@ -45,7 +47,7 @@ def run(block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, pad
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
     block = block.to(device, dtype)
-    x, gaps = draw(2, l, width).requires_grad_(), draw(2, l).abs().requires_grad_()
+    x, gaps = draw(2, l, width).requires_grad_(), (gap * draw(2, l).abs()).requires_grad_()
     valid = None
     if padded:
         valid = (torch.arange(l) < torch.tensor([[l - 1], [l // 2]])).to(device)
@@ -79,16 +81,25 @@ def check_wide_block(
     with use_backend("triton"):
         y, _ = block(torch.randn(1, l, sizes[0], device=device), torch.ones(1, l, device=device))
     assert type(y.grad_fn).__name__ == "WideFunctionBackward"
-    _compare(case, sizes, l, padded, device, training=training)
+    # The fastest of many modes turn by hundreds of radians in a gap of one: then float32 itself, whatever the code, is
+    # further from float64 than what is allowed here.
+    _compare(case, sizes, l, padded, device, training=training, gap=0.02)
 
 
 def _compare(
-    case: dict[str, Any], sizes: tuple[int, int, int], l: int, padded: bool, device: str, *, training: bool
+    case: dict[str, Any],
+    sizes: tuple[int, int, int],
+    l: int,
+    padded: bool,
+    device: str,
+    *,
+    training: bool,
+    gap: float = 1.0,
 ) -> None:
     outcomes = []
     for backend, dtype in (("reference", torch.float64), ("triton", torch.float32)):
         block = make_block(case, sizes).train(training)
-        outcomes.append(run(block, backend, dtype, device, l, padded) | dict(block.named_buffers()))
+        outcomes.append(run(block, backend, dtype, device, l, padded, gap) | dict(block.named_buffers()))
     wanted, found = outcomes
     for name, value in wanted.items():
         bound = FLOAT32_GRADIENT if name.startswith("d ") else FLOAT32_FORWARD

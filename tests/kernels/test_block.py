@@ -54,7 +54,7 @@ def test_dropout_has_the_gradient_of_its_function() -> None:
 def test_a_wide_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, int, int], padded: bool) -> None:
     if case.get("conjugate") and sizes[1] % 2:
         pytest.skip("an odd number of modes has no halves")
-    check_wide_block(case, sizes, 300, padded, "cuda", training=not padded)
+    check_wide_block(case, sizes, 100, padded, "cuda", training=not padded)
 
 
 def test_a_wide_block_in_several_parts_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:

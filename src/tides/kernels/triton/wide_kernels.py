@@ -2,12 +2,17 @@
 
 Temporaries of a mix are (n, i, a), a product of width a for every number of the code z̃. Every pass reads and writes
 what it needs once. With `NORM` the mix is divided by the rms of its columns, whose squares come in float64.
+
+A product x K of a mix is made of float16 halves (`product_kernels`), which lie side by side: x as [x₁, x₀, x₁] and K as
+[K₁; K₁; K₀], so that one product with sums in float32 has all three parts. It comes in units of x's rows and of K's
+columns.
 """
 
 import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import rates
+from tides.kernels.triton.product_kernels import halve, halve_rows, unit_of
 from tides.kernels.triton.tail_kernels import gelu
 
 
@@ -27,12 +32,13 @@ def heads_kernel(
     """Re λ (n, p) and both codes z̃ (n, r + 1) from the linear maps (n, p + 2r) of the heads."""
     row, mode, at, inside = place(N, P, PB, BM)
     first = row[:, None] * (P + 2 * R)
-    theta = tl.load(heads + first + mode[None, :], inside, 0.0)
+    # The device's own exponential in float32 is off by the same at every step, and a long memory adds that up.
+    theta = tl.load(heads + first + mode[None, :], inside, 0.0).to(tl.float64)
     if RATE_NORM:
         inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
         theta = theta * inverse[:, None] * tl.load(norm + mode, mode < P, 0.0)[None, :]
     rate, _ = rates(theta, clip, REPARAM, CLIPPED)
-    tl.store(decay + at, rate, inside)
+    tl.store(decay + at, rate.to(tl.float32), inside)
     i = tl.arange(0, IB)[None, :]
     live = (row < N)[:, None]
     target = row[:, None] * (R + 1) + i
@@ -91,31 +97,82 @@ def inverse_root(square, inverse, at, inside, EPS: tl.constexpr):
 
 
 @triton.jit
-def drive_kernel(
-    square, z, u, inverse, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr,
-    EPS: tl.constexpr, NORM: tl.constexpr,
-):  # fmt: skip
-    """out = z̃ ⊗ u/rms, and the inverse rms (n, a)."""
+def store_halves(halves, unit, x, row, a, N, A: tl.constexpr):
+    """[x₁, x₀, x₁] (n, 3A) of x (rows, AB), and the units of its rows (n)."""
+    (high, low), units = halve_rows(x)
+    at = row[:, None] * (3 * A) + a[None, :]
+    inside = (row < N)[:, None] & (a < A)[None, :]
+    tl.store(halves + at, high, inside)
+    tl.store(halves + at + A, low, inside)
+    tl.store(halves + at + 2 * A, high, inside)
+    tl.store(unit + row[:, None], units, (row < N)[:, None])
+
+
+@triton.jit
+def halve_rows_kernel(x, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
+    """The halves of x (n, a)."""
     row, a, at, inside = place(N, A, AB, BM)
-    values = tl.load(u + at, inside, 0.0)
-    if NORM:
-        values = values * inverse_root(square, inverse, at, inside, EPS)
-    at = row[:, None] * (I * A) + a[None, :]
+    store_halves(halves, unit, tl.load(x + at, inside, 0.0), row, a, N, A)
+
+
+@triton.jit
+def halve_columns_kernel(matrix, halves, unit, A, W, AB: tl.constexpr, BW: tl.constexpr):
+    """[K₁; K₁; K₀] (3a, w) of a matrix (a, w), and the units of its columns (w)."""
+    column = tl.program_id(0) * BW + tl.arange(0, BW)[None, :]
+    a = tl.arange(0, AB)[:, None]
+    inside = (a < A) & (column < W)
+    x = tl.load(matrix + a * W + column, inside, 0.0)
+    units, inverse = unit_of(tl.max(tl.abs(x), axis=0))
+    high, low = halve(x * inverse[None, :])
+    tl.store(halves + a * W + column, high, inside)
+    tl.store(halves + (A + a) * W + column, high, inside)
+    tl.store(halves + (2 * A + a) * W + column, low, inside)
+    tl.store(unit + column, units[None, :], column < W)
+
+
+@triton.jit
+def divide_kernel(
+    square, u, inverse, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr
+):
+    """The halves of u/rms, and the inverse rms (n, a)."""
+    row, a, at, inside = place(N, A, AB, BM)
+    values = tl.load(u + at, inside, 0.0) * inverse_root(square, inverse, at, inside, EPS)
+    store_halves(halves, unit, values, row, a, N, A)
+
+
+@triton.jit
+def load_part(product, row_unit, unit, there, i, a, inside, A: tl.constexpr):
+    """Part i of a product in units, as it is."""
+    columns = tl.load(unit + i * A + a, a < A, 0.0)
+    return tl.load(product + there + i * A, inside, 0.0) * row_unit[:, None] * columns[None, :]
+
+
+@triton.jit
+def weighted_sum_kernel(
+    product, row_units, units, z, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
+):
+    """out = Σ_i z̃_i product_i."""
+    row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    there = row[:, None] * (I * A) + a[None, :]
+    total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        tl.store(out + at + i * A, weight[:, None] * values, inside)
+        total += weight[:, None] * load_part(product, row_unit, units, there, i, a, inside, A)
+    tl.store(out + at, total, inside)
 
 
 @triton.jit
 def drive_backward_kernel(
-    work, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr,
-    NORM: tl.constexpr,
+    work, row_units, units, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
+    BM: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """From `work`, the gradient of z̃ ⊗ u/rms, which is left in its place: those of z̃ and, added to `du`, of u.
 
     `d_square` is twice the gradient of the mean square.
     """
     row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
     values = tl.load(u + at, inside, 0.0)
     if NORM:
         root = tl.load(inverse + at, inside, 0.0)
@@ -124,7 +181,7 @@ def drive_backward_kernel(
     total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = tl.load(work + there + i * A, inside, 0.0)
+        found = load_part(work, row_unit, units, there, i, a, inside, A)
         tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
         tl.store(work + there + i * A, weight[:, None] * values, inside)
         total += weight[:, None] * found
@@ -136,16 +193,17 @@ def drive_backward_kernel(
 
 @triton.jit
 def readout_kernel(
-    product, z, square, u, skip, valid, inverse, mixed, y, activated, N, factor, I: tl.constexpr, A: tl.constexpr,
-    AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
+    product, row_units, units, z, square, u, skip, valid, inverse, mixed, y, activated, N, factor, I: tl.constexpr,
+    A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
     """mixed = Σ_i z̃_i product_i / rms, y = factor mixed + skip ⊙ u, zero over padding, and GELU(y)."""
     row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
     there = row[:, None] * (I * A) + a[None, :]
     total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        total += weight[:, None] * tl.load(product + there + i * A, inside, 0.0)
+        total += weight[:, None] * load_part(product, row_unit, units, there, i, a, inside, A)
     if NORM:
         total = total * inverse_root(square, inverse, at, inside, EPS)
         tl.store(mixed + at, total, inside)
@@ -159,10 +217,10 @@ def readout_kernel(
 
 @triton.jit
 def readout_backward_kernel(
-    dy, u, skip, valid, inverse, mixed, divided, du, d_square, d_skip, N, factor, A: tl.constexpr, AB: tl.constexpr,
-    BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
+    dy, u, skip, valid, inverse, mixed, divided, halves, unit, du, d_square, d_skip, N, factor, A: tl.constexpr,
+    AB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
 ):  # fmt: skip
-    """From dy: divided = factor dy/rms, the gradient of u, and that of skip as a sum for every program.
+    """From dy: divided = factor dy/rms and its halves, the gradient of u, and that of skip as a sum for every program.
 
     `d_square` is twice the gradient of the mean square.
     """
@@ -179,18 +237,22 @@ def readout_backward_kernel(
         gradient = gradient * root
         tl.store(d_square + at, -gradient * tl.load(mixed + at, inside, 0.0) * root, inside)
     tl.store(divided + at, gradient, inside)
+    store_halves(halves, unit, gradient, row, a, N, A)
 
 
 @triton.jit
-def both_sums_kernel(product, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
+def both_sums_kernel(
+    product, row_units, units, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
+):
     """dz_i = Σ_a product[i, a] x_a and dx_a = Σ_i z̃_i product[i, a]."""
     row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
     values = tl.load(x + at, inside, 0.0)
     there = row[:, None] * (I * A) + a[None, :]
     total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = tl.load(product + there + i * A, inside, 0.0)
+        found = load_part(product, row_unit, units, there, i, a, inside, A)
         tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
         total += weight[:, None] * found
     tl.store(dx + at, total, inside)

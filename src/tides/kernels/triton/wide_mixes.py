@@ -1,14 +1,14 @@
 """Both mixes of a wide block: matrix products with the passes of `wide_kernels` between them.
 
-The drive is (z̃ ⊗ u/rms) K with K (i·h, 2p), the readout Σ_i z̃_i (s K)_i / rms with K (2p, i·h): see `kernels.bilinear`.
-Rows are taken in parts where the temporaries would be too large. Gradients of K are sums over all rows.
+Each is Σ_i z̃_i (x K)_i, with x = u/rms and K (h, i·2p) for the drive, x = s and K (2p, i·h) for the readout, which is
+divided by its rms afterwards. Rows are taken in parts where the temporaries would be too large. Gradients of K are
+products of z̃ ⊗ x that sum over all rows, in float32.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from tides.functional.products import row_product
@@ -17,15 +17,16 @@ from tides.kernels.triton import bilinear
 from tides.kernels.triton.direct import launch
 from tides.kernels.triton.wide_kernels import (
     both_sums_kernel,
+    divide_kernel,
     drive_backward_kernel,
-    drive_kernel,
     readout_backward_kernel,
     readout_kernel,
+    weighted_sum_kernel,
 )
+from tides.kernels.triton.wide_products import Halves, halve_columns, halve_rows, product, room_for_halves, row_shape
 
-# Elements of the largest temporary, and of a program's tile.
+# Elements of the largest temporary.
 _PART = 1 << 26
-_TILE = 1024
 
 
 class MixWeights(NamedTuple):
@@ -55,30 +56,25 @@ class MixWeights(NamedTuple):
         columns = self.columns(torch.float64).flatten(1, 2)
         return torch.bmm(columns.mT, columns).flatten(1).div_(self.up.shape[0])
 
-    def drive_kernel(self) -> Tensor:
-        """K (i·h, 2p) of the drive."""
-        p, h, _, r = self.up.shape
-        kernel = self.up.new_empty(r + 1, h, p, 2)
-        self._weigh(self.up.permute(3, 1, 0, 2), self.base.transpose(0, 1), kernel[:r], kernel[r], (1, 1))
-        return kernel.view((r + 1) * h, 2 * p)
-
-    def readout_kernel(self) -> Tensor:
-        """K (2p, i·h) of the readout, with the minus sign of Re(C s) = C_re s_re − C_im s_im."""
-        p, h, _, r = self.up.shape
-        kernel = self.up.new_empty(p, 2, r + 1, h)
-        parts = kernel[:, :, :r], kernel[:, :, r]
-        self._weigh(self.up.permute(0, 2, 3, 1), self.base.transpose(1, 2), *parts, (3, 2))
-        kernel[:, 1].neg_()
-        return kernel.view(2 * p, (r + 1) * h)
-
-    def readout_mirror(self) -> Tensor:
-        """The same with its sides exchanged: (h, i·2p)."""
+    def by_channel(self, *, signed: bool) -> Halves:
+        """K (h, i·2p); `signed` has the minus sign of Re(C s) = C_re s_re − C_im s_im."""
         p, h, _, r = self.up.shape
         kernel = self.up.new_empty(h, r + 1, p, 2)
         parts = kernel[:, :r], kernel[:, r]
         self._weigh(self.up.permute(1, 3, 0, 2), self.base.transpose(0, 1), *parts, (1, 1))
-        kernel[..., 1].neg_()
-        return kernel.view(h, (r + 1) * 2 * p)
+        if signed:
+            kernel[..., 1].neg_()
+        return halve_columns(kernel.view(h, (r + 1) * 2 * p))
+
+    def by_plane(self, *, signed: bool) -> Halves:
+        """K (2p, i·h)."""
+        p, h, _, r = self.up.shape
+        kernel = self.up.new_empty(p, 2, r + 1, h)
+        parts = kernel[:, :, :r], kernel[:, :, r]
+        self._weigh(self.up.permute(0, 2, 3, 1), self.base.transpose(1, 2), *parts, (3, 2))
+        if signed:
+            kernel[:, 1].neg_()
+        return halve_columns(kernel.view(2 * p, (r + 1) * h))
 
     def _weigh(self, up: Tensor, base: Tensor, to_up: Tensor, to_base: Tensor, behind: tuple[int, int]) -> None:
         """Both parts times the norm's weight; `behind` says how many axes follow that of the modes in each."""
@@ -115,16 +111,18 @@ class MixGradients(NamedTuple):
 
 def drive(u: Tensor, code: Tensor, weights: MixWeights, forms: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """v (n, 2p) of u (n, h) and z̃ (n, i), and the inverse rms (n, h)."""
-    matrix, inverse = weights.drive_kernel(), _room_for_norm(u, forms)
-    out = u.new_empty(u.shape[0], matrix.shape[1])
-    for rows in _parts(u.shape[0], matrix.shape[0]):
-        z = code[rows]
-        outer = u.new_empty(z.shape[0], matrix.shape[0])
-        grid, flags = _shape(z.shape[0], u.shape[1])
-        flags |= {"I": z.shape[1], "NORM": forms is not None}
-        squares = _squares(z, forms)
-        launch(drive_kernel, grid, squares, z, u[rows], inverse[rows], outer, z.shape[0], **flags, EPS=eps)
-        torch.mm(outer, matrix, out=out[rows])
+    matrix, inverse = weights.by_channel(signed=False), _room_for_norm(u, forms)
+    out = u.new_empty(u.shape[0], 2 * weights.up.shape[0])
+    for rows in _parts(u.shape[0], matrix.parts.shape[1]):
+        z, x = code[rows], u[rows]
+        if forms is None:
+            halves = halve_rows(x)
+        else:
+            halves = room_for_halves(x)
+            grid, flags = row_shape(*x.shape)
+            launch(divide_kernel, grid, _squares(z, forms), x, inverse[rows], *halves, x.shape[0], **flags, EPS=eps)
+        grid, flags = row_shape(*out[rows].shape)
+        launch(weighted_sum_kernel, grid, *product(halves, matrix), z, out[rows], x.shape[0], **flags, I=z.shape[1])
     return out, inverse
 
 
@@ -132,16 +130,15 @@ def drive_backward(
     gradient: Tensor, u: Tensor, code: Tensor, inverse: Tensor, du: Tensor, weights: MixWeights, forms: Tensor | None
 ) -> MixGradients:
     """Gradients of code and weights from that of v; that of u is added to `du`."""
-    matrix = weights.drive_kernel()
+    matrix, halves = weights.by_plane(signed=False), halve_rows(gradient)
     norms, d_code, d_kernel = _Norms(code, forms), torch.empty_like(code), None
-    for rows in _parts(u.shape[0], matrix.shape[0]):
-        z, g = code[rows], gradient[rows]
-        work = torch.mm(g, matrix.t())
-        grid, flags = _shape(z.shape[0], u.shape[1])
-        flags |= {"I": z.shape[1], "NORM": forms is not None}
-        d_square = norms.room(u[rows])
-        tensors = (work, z, u[rows], inverse[rows], d_code[rows], du[rows], d_square)
-        launch(drive_backward_kernel, grid, *tensors, z.shape[0], **flags)
+    for rows in _parts(u.shape[0], matrix.parts.shape[1]):
+        z, g, x = code[rows], gradient[rows], u[rows]
+        work, *units = product(halves.rows(rows), matrix)
+        grid, flags = row_shape(*x.shape)
+        d_square = norms.room(x)
+        tensors = (work, *units, z, x, inverse[rows], d_code[rows], du[rows], d_square)
+        launch(drive_backward_kernel, grid, *tensors, z.shape[0], **flags, I=z.shape[1], NORM=forms is not None)
         d_kernel = added(d_kernel, row_product(work.t()[None], g[None])[0])
         del work
         norms.add(d_square, rows)
@@ -162,17 +159,18 @@ def readout(
     factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y (n, h) of the planes s (n, 2p), GELU(y), the inverse rms, and Re(C s)."""
-    matrix, inverse, mixed = weights.readout_kernel(), _room_for_norm(u, forms), _room_for_norm(u, forms)
+    matrix, halves = weights.by_plane(signed=True), halve_rows(s)
+    inverse, mixed = _room_for_norm(u, forms), _room_for_norm(u, forms)
     y, activated = torch.empty_like(u), torch.empty_like(u)
-    for rows in _parts(u.shape[0], matrix.shape[1]):
-        z = code[rows]
-        product = torch.mm(s[rows], matrix)
-        grid, flags = _shape(z.shape[0], u.shape[1])
+    for rows in _parts(u.shape[0], matrix.parts.shape[1]):
+        z, x = code[rows], u[rows]
+        grid, flags = row_shape(*x.shape)
         mask = y if valid is None else valid[rows]
+        inputs = (*product(halves.rows(rows), matrix), z, _squares(z, forms), x, skip, mask)
         outputs = (inverse[rows], mixed[rows], y[rows], activated[rows])
         launch(
-            readout_kernel, grid, product, z, _squares(z, forms), u[rows], skip, mask, *outputs, z.shape[0], factor,
-            **flags, I=z.shape[1], EPS=eps, NORM=forms is not None, HAS_VALID=valid is not None,
+            readout_kernel, grid, *inputs, *outputs, z.shape[0], factor, **flags, I=z.shape[1], EPS=eps,
+            NORM=forms is not None, HAS_VALID=valid is not None,
         )  # fmt: skip
     return y, activated, inverse, mixed
 
@@ -197,21 +195,23 @@ def readout_backward(
     n, h = u.shape
     norms, d_code, d_kernel = _Norms(code, forms), torch.empty_like(code), None
     du, ds, divided, d_square = torch.empty_like(u), torch.empty_like(s), torch.empty_like(u), norms.room(u)
-    grid, flags = _shape(n, h)
+    halves = room_for_halves(u)
+    grid, flags = row_shape(n, h)
     share = u.new_empty(grid[0], h)
+    inputs = (dy, u, skip, dy if valid is None else valid, inverse, mixed)
     launch(
-        readout_backward_kernel, grid, dy, u, skip, dy if valid is None else valid, inverse, mixed, divided, du,
-        d_square, share, n, factor, **flags, NORM=forms is not None, HAS_VALID=valid is not None,
+        readout_backward_kernel, grid, *inputs, divided, *halves, du, d_square, share, n, factor, **flags,
+        NORM=forms is not None, HAS_VALID=valid is not None,
     )  # fmt: skip
-    matrix = weights.readout_mirror()
-    for rows in _parts(n, matrix.shape[1]):
-        z, g = code[rows], divided[rows]
-        product = torch.mm(g, matrix)
-        grid, flags = _shape(z.shape[0], s.shape[1])
-        tensors = (product, z, s[rows], d_code[rows], ds[rows])
+    matrix = weights.by_channel(signed=True)
+    for rows in _parts(n, matrix.parts.shape[1]):
+        z, planes = code[rows], s[rows]
+        grid, flags = row_shape(*planes.shape)
+        tensors = (*product(halves.rows(rows), matrix), z, planes, d_code[rows], ds[rows])
         launch(both_sums_kernel, grid, *tensors, z.shape[0], **flags, I=z.shape[1])
-        del product
-        d_kernel = added(d_kernel, row_product(s[rows].t()[None], _outer(z, g)[None])[0])
+        del tensors
+        outer = bilinear.outer(z, divided[rows], torch.float32)
+        d_kernel = added(d_kernel, row_product(planes.t()[None], outer[None])[0])
         norms.add(d_square[rows], rows)
     assert d_kernel is not None
     by_plane = d_kernel.view(-1, 2, weights.code, h)
@@ -254,18 +254,3 @@ def _parts(rows: int, width: int) -> Iterator[slice]:
     """Slices of the rows whose temporaries of this width fit `_PART`."""
     most = max(64, _PART // width)
     return (slice(start, start + most) for start in range(0, rows, most))
-
-
-def _outer(z: Tensor, x: Tensor) -> Tensor:
-    """z̃ ⊗ x, flat."""
-    out = x.new_empty(x.shape[0], z.shape[1] * x.shape[1])
-    grid, flags = _shape(*x.shape)
-    launch(drive_kernel, grid, x, z, x, x, out, x.shape[0], **flags, I=z.shape[1], NORM=False, EPS=0.0)
-    return out
-
-
-def _shape(n: int, a: int) -> tuple[tuple[int], dict[str, int]]:
-    """Grid and flags of a pass over n rows of width a."""
-    block = max(4, triton.next_power_of_2(a))
-    rows = max(1, _TILE // block)
-    return (triton.cdiv(n, rows),), {"A": a, "AB": block, "BM": rows}

@@ -29,7 +29,8 @@ class Scans:
         self.batch, self.steps = shape
         self.modes = config.layout.modes
         self.stage = Immediate(weights.step.device)
-        self.scale = torch.exp(weights.step)
+        # An error of a time scale turns every step of a mode the same way: rounded once, from float64.
+        self.scale = torch.exp(weights.step.double()).float()
         self.scales = self.scale.expand(self.batch, -1).contiguous()
         self.frequencies = weights.frequency.expand(self.batch, -1).contiguous()
         self.gaps = [part.contiguous() for part in gaps if part is not None]

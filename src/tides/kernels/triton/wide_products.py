@@ -1,0 +1,66 @@
+"""Products of float32's accuracy from float16 halves, for the mixes of wide blocks.
+
+A GPU multiplies float16 more than ten times as fast as float32. Sums are made in float32.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from tides.kernels.triton.direct import launch
+from tides.kernels.triton.wide_kernels import halve_columns_kernel, halve_rows_kernel
+
+# Elements of a program's tile of rows, and of a matrix.
+_TILE = 1024
+_MATRIX_TILE = 4096
+
+
+class Halves(NamedTuple):
+    """Rows [x₁, x₀, x₁] (n, 3a) and their units (n), or a matrix [K₁; K₁; K₀] (3a, w) and its columns' units (w)."""
+
+    parts: Tensor
+    units: Tensor
+
+    def rows(self, rows: slice) -> "Halves":
+        return Halves(self.parts[rows], self.units[rows])
+
+
+def row_shape(n: int, a: int) -> tuple[tuple[int], dict[str, int]]:
+    """Grid and flags of a pass over n rows of width a."""
+    block = max(4, triton.next_power_of_2(a))
+    rows = max(1, _TILE // block)
+    return (triton.cdiv(n, rows),), {"A": a, "AB": block, "BM": rows}
+
+
+def room_for_halves(x: Tensor) -> Halves:
+    """Memory for the halves of x (n, a)."""
+    n, a = x.shape
+    return Halves(x.new_empty(n, 3 * a, dtype=torch.float16), x.new_empty(n))
+
+
+def halve_rows(x: Tensor) -> Halves:
+    halves = room_for_halves(x)
+    grid, flags = row_shape(*x.shape)
+    launch(halve_rows_kernel, grid, x, *halves, x.shape[0], **flags)
+    return halves
+
+
+def halve_columns(matrix: Tensor) -> Halves:
+    a, width = matrix.shape
+    halves = Halves(matrix.new_empty(3 * a, width, dtype=torch.float16), matrix.new_empty(width))
+    block = triton.next_power_of_2(a)
+    columns = max(4, _MATRIX_TILE // block)
+    launch(halve_columns_kernel, (triton.cdiv(width, columns),), matrix, *halves, a, width, AB=block, BW=columns)
+    return halves
+
+
+def product(x: Halves, matrix: Halves) -> tuple[Tensor, Tensor, Tensor]:
+    """x K (n, w), in units of x's rows and K's columns, and these."""
+    if x.parts.is_cuda:
+        found: Tensor = torch.mm(x.parts, matrix.parts, out_dtype=torch.float32)
+    else:
+        # Only a GPU has products of float16 with sums in float32.
+        found = torch.mm(x.parts.float(), matrix.parts.float())
+    return found, x.units, matrix.units
