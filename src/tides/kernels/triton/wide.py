@@ -20,10 +20,10 @@ from tides.kernels.triton.block import both_gaps
 from tides.kernels.triton.block_config import BlockConfig
 from tides.kernels.triton.packing import layout_of
 from tides.kernels.triton.wide_heads import Heads
-from tides.kernels.triton.wide_mixes import MixWeights
 from tides.kernels.triton.wide_norm import Norm
 from tides.kernels.triton.wide_scan import Scans
 from tides.kernels.triton.wide_tail import Tail
+from tides.kernels.triton.wide_weights import MixWeights
 
 
 class WideWeights(NamedTuple):
@@ -95,7 +95,8 @@ def wide_block(
     codes = (drive.down, drive.down_bias, readout.down, readout.down_bias)  # type: ignore[union-attr]
     mixes = (drive.base, drive.up, drive.norm, readout.base, readout.up, readout.norm)  # type: ignore[union-attr]
     clocks = (weights.frequency.bias, weights.step)
-    ordered = (decay.weight, decay.bias, decay.norm, *codes, weights.skip, *tail, *mixes, *clocks)
+    parts = (decay.weight, decay.bias, decay.norm, *codes, weights.skip, *tail, *mixes, *clocks)
+    ordered = [None if part is None else part.contiguous() for part in parts]  # type: ignore[union-attr]
     out, *last = WideFunction.apply(config, norm, valid, x, gaps, behind, *ordered)  # type: ignore[attr-defined]
     return out, SSMState(*last)
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import rates
-from tides.kernels.triton.product_kernels import halve, halve_rows, unit_of
+from tides.kernels.triton.product_kernels import halve_rows
 from tides.kernels.triton.tail_kernels import gelu
 
 
@@ -113,21 +113,6 @@ def halve_rows_kernel(x, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM:
     """The halves of x (n, a)."""
     row, a, at, inside = place(N, A, AB, BM)
     store_halves(halves, unit, tl.load(x + at, inside, 0.0), row, a, N, A)
-
-
-@triton.jit
-def halve_columns_kernel(matrix, halves, unit, A, W, AB: tl.constexpr, BW: tl.constexpr):
-    """[K₁; K₁; K₀] (3a, w) of a matrix (a, w), and the units of its columns (w)."""
-    column = tl.program_id(0) * BW + tl.arange(0, BW)[None, :]
-    a = tl.arange(0, AB)[:, None]
-    inside = (a < A) & (column < W)
-    x = tl.load(matrix + a * W + column, inside, 0.0)
-    units, inverse = unit_of(tl.max(tl.abs(x), axis=0))
-    high, low = halve(x * inverse[None, :])
-    tl.store(halves + a * W + column, high, inside)
-    tl.store(halves + (A + a) * W + column, high, inside)
-    tl.store(halves + (2 * A + a) * W + column, low, inside)
-    tl.store(unit + column, units[None, :], column < W)
 
 
 @triton.jit

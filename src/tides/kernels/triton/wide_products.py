@@ -10,11 +10,10 @@ import triton
 from torch import Tensor
 
 from tides.kernels.triton.direct import launch
-from tides.kernels.triton.wide_kernels import halve_columns_kernel, halve_rows_kernel
+from tides.kernels.triton.wide_kernels import halve_rows_kernel
 
-# Elements of a program's tile of rows, and of a matrix.
+# Elements of a program's tile of rows.
 _TILE = 1024
-_MATRIX_TILE = 4096
 
 
 class Halves(NamedTuple):
@@ -23,8 +22,8 @@ class Halves(NamedTuple):
     parts: Tensor
     units: Tensor
 
-    def rows(self, rows: slice) -> "Halves":
-        return Halves(self.parts[rows], self.units[rows])
+    def rows(self, rows: slice | None) -> "Halves":
+        return self if rows is None else Halves(self.parts[rows], self.units[rows])
 
 
 def row_shape(n: int, a: int) -> tuple[tuple[int], dict[str, int]]:
@@ -44,15 +43,6 @@ def halve_rows(x: Tensor) -> Halves:
     halves = room_for_halves(x)
     grid, flags = row_shape(*x.shape)
     launch(halve_rows_kernel, grid, x, *halves, x.shape[0], **flags)
-    return halves
-
-
-def halve_columns(matrix: Tensor) -> Halves:
-    a, width = matrix.shape
-    halves = Halves(matrix.new_empty(3 * a, width, dtype=torch.float16), matrix.new_empty(width))
-    block = triton.next_power_of_2(a)
-    columns = max(4, _MATRIX_TILE // block)
-    launch(halve_columns_kernel, (triton.cdiv(width, columns),), matrix, *halves, a, width, AB=block, BW=columns)
     return halves
 
 
