@@ -137,28 +137,31 @@ class WideFunction(_SingleLevelFunction):
         )
         added, *masks = tail.forward(activated)
         kept = (rows, mask, affine, moments, u, maps, decay, drive_code, readout_code, *forms, drive, drive_rms)
-        ctx.save_for_backward(*kept, states, y, readout_rms, mixed, *masks, gaps, behind, *parameters)
+        ctx.save_for_backward(*kept, states, y, readout_rms, mixed, *masks, *parameters)
         ctx.set_materialize_grads(False)
         ctx.config, ctx.training, ctx.shape = config, running.training, (batch, steps)
+        # What they have made of the weights, which is small.
+        ctx.heads, ctx.scans, ctx.tail = heads, scans, tail
         return added.add_(rows).view(x.shape), *last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
-        with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
+        kind = ctx.scans.stage.device.type
+        if not torch.is_autocast_enabled(kind):
+            return _backward(ctx, gradient, d_last)
+        with torch.autocast(kind, enabled=False):
             return _backward(ctx, gradient, d_last)
 
 
 def _backward(ctx: Any, gradient: Tensor | None, d_last: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
     (
         x, mask, affine, moments, u, maps, decay, drive_code, readout_code, drive_forms, readout_forms, drive,
-        drive_rms, states, y, readout_rms, mixed, first_mask, second_mask, gaps, behind, *parameters,
+        drive_rms, states, y, readout_rms, mixed, first_mask, second_mask, *parameters,
     ) = ctx.saved_tensors  # fmt: skip
     config, weights = ctx.config, WideWeights(*parameters)
     g = torch.zeros_like(x) if gradient is None else gradient.contiguous().view_as(x)
-    norm, heads = Norm(config, x, mask), Heads(config, weights)
-    scans = Scans(config, ctx.shape, mask, (gaps, behind), weights)
-    dy, d_tail = Tail(config, weights).backward(g, y, first_mask, second_mask)
+    dy, d_tail = ctx.tail.backward(g, y, first_mask, second_mask)
     of_readout, du, d_skip = wide_mixes.readout_backward(
         dy,
         states,
@@ -172,14 +175,14 @@ def _backward(ctx: Any, gradient: Tensor | None, d_last: tuple[Tensor | None, ..
         mask,
         config.factor,
     )
-    d_decay, d_drive, d_gaps, d_clocks = scans.backward(
+    d_decay, d_drive, d_gaps, d_clocks = ctx.scans.backward(
         of_readout.x, d_last, states, decay, drive, with_gaps=any(ctx.needs_input_grad[4:6])
     )
     if mask is not None:
         d_drive.masked_fill_(mask[:, None] == 0, 0)
     of_drive = wide_mixes.drive_backward(d_drive, u, drive_code, drive_rms, du, weights.drive, drive_forms)
     codes = (of_drive.code, of_drive.more_code, of_readout.code, of_readout.more_code)
-    d_heads = heads.backward(u, maps, d_decay, codes, du)
-    dx = norm.backward(g, du, affine, moments, training=ctx.training)
+    d_heads = ctx.heads.backward(u, maps, d_decay, codes, du)
+    dx = Norm(config, x, mask).backward(g, du, affine, moments, training=ctx.training)
     d_weights = (*d_heads, d_skip, *d_tail, *of_drive.weights, *of_readout.weights, *d_clocks)
     return None, None, None, dx.view(*ctx.shape, -1), *d_gaps, *d_weights

@@ -1,5 +1,6 @@
 """The scans of a wide block, one for each direction of time, and the state they leave behind."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ class Scans:
         gaps: tuple[Tensor, Tensor | None],
         weights: Any,
     ) -> None:
-        self.config, self.mask, self.weights = config, mask, weights
+        self.config, self.mask = config, mask
         self.batch, self.steps = shape
         self.modes = config.layout.modes
         self.stage = Immediate(weights.step.device)
@@ -34,21 +35,12 @@ class Scans:
         self.scales = self.scale.expand(self.batch, -1).contiguous()
         self.frequencies = weights.frequency.expand(self.batch, -1).contiguous()
         self.gaps = [part.contiguous() for part in gaps if part is not None]
-
-    def _plans(self) -> list[ScanPlan]:
-        config = self.config
-        plans = []
-        for reverse in (False, True)[: len(self.gaps)]:
-            hold = "preceding" if reverse and config.reverse == "release" else config.hold
-            sizes = (self.batch, self.steps, self.modes)
-            method = METHODS[config.discretisation]
-            plans.append(ScanPlan(sizes, method, hold, reverse, static_frequency=self.steps != 1))
-        return plans
+        self.plans = _plans(config, shape, len(self.gaps))
 
     def forward(self, decay: Tensor, drive: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The planes of all states (n, 2p), one direction beside the other; s, λ and pending drive of the last step."""
         states = []
-        for plan, gaps in zip(self._plans(), self.gaps, strict=True):
+        for plan, gaps in zip(self.plans, self.gaps, strict=True):
             states.append(torch.empty_like(drive))
             inputs = (decay, self.frequencies, gaps, self.scales, *[drive] * 4)
             plan.run(self.stage, forward_kernel, inputs, (states[-1],))
@@ -74,7 +66,7 @@ class Scans:
     ) -> tuple[Tensor, Tensor, list[Tensor | None], tuple[Tensor, Tensor]]:
         """Gradients of decay, drive, both directions' gaps, and of frequencies and log steps."""
         d_s, d_lam, d_pending = d_last
-        plans = self._plans()
+        plans = self.plans
         parts = [part.contiguous() for part in gradient.chunk(len(plans), 1)]
         self._add_last(parts[0], d_s, 2 * self.modes)
         d_decay, d_drive = torch.empty_like(decay), torch.empty_like(drive)
@@ -104,3 +96,13 @@ class Scans:
             add_last_kernel, (self.batch,), target, torch.view_as_real(change.resolve_conj()).contiguous(), mask,
             self.steps, step, WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.mask is not None,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=128)
+def _plans(config: BlockConfig, shape: tuple[int, int], directions: int) -> list[ScanPlan]:
+    plans = []
+    for reverse in (False, True)[:directions]:
+        hold = "preceding" if reverse and config.reverse == "release" else config.hold
+        method, steps = METHODS[config.discretisation], shape[1]
+        plans.append(ScanPlan((*shape, config.layout.modes), method, hold, reverse, static_frequency=steps != 1))
+    return plans
