@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from tides.kernels.bilinear import PASSES, Passes
@@ -71,7 +70,7 @@ def inverse_root(square: Tensor, eps: float, x: Tensor, out: Tensor) -> Tensor:
         return inverse
     inverse = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     size = x.numel()
-    grid = (triton.cdiv(size, _TILE),)
+    grid = (-(-size // _TILE),)
     launch(inverse_root_kernel, grid, square, x.contiguous(), inverse, out, size, EPS=eps, BLOCK=_TILE)
     return inverse
 
@@ -80,16 +79,16 @@ def triple_product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """a b c, element by element."""
     out = torch.empty(a.shape, dtype=a.dtype, device=a.device)
     operands = (tensor.contiguous() for tensor in (a, b, c))
-    grid = (triton.cdiv(out.numel(), _TILE),)
+    grid = (-(-out.numel() // _TILE),)
     launch(triple_product_kernel, grid, *operands, out, out.numel(), BLOCK=_TILE)
     return out
 
 
 def _shape(elements: int, i: int, a: int) -> tuple[tuple[int], int, dict[str, Any]]:
     """Grid, rows and flags of a pass over `elements` in rows of i·a."""
-    n, block = elements // (i * a), max(4, triton.next_power_of_2(a))
+    n, block = elements // (i * a), max(4, 1 << (a - 1).bit_length())
     rows = max(1, min(_ROWS, _TILE // block))
-    return (triton.cdiv(n, rows),), n, {"I": i, "A": a, "AB": block, "BM": rows}
+    return (-(-n // rows),), n, {"I": i, "A": a, "AB": block, "BM": rows}
 
 
 FUSED = "triton"

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tides.functional.products import row_product
 from tides.kernels.triton.block_config import BlockConfig, padded
 from tides.kernels.triton.block_pass import REPARAMS
 from tides.kernels.triton.direct import launch
 from tides.kernels.triton.wide_kernels import heads_backward_kernel, heads_kernel
+from tides.kernels.triton.wide_products import sum_over_rows
 
 # Elements of a program's tile.
 _TILE = 2048
@@ -54,7 +54,7 @@ class Heads:
             NORM=self.mix_norm,
         )  # fmt: skip
         du.addmm_(d_maps, self.matrix)
-        d_matrix = row_product(d_maps.t()[None], u[None])[0]
+        d_matrix = sum_over_rows(d_maps, u)
         d_bias = d_maps.sum(0)
         d_decay_weight, d_drive, d_readout = d_matrix.split([p, r, r])
         d_decay_bias, d_drive_bias, d_readout_bias = d_bias.split([p, r, r])

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tides.functional.products import row_product
 from tides.kernels.bilinear import added
 from tides.kernels.triton import bilinear
 from tides.kernels.triton.direct import launch
@@ -22,7 +21,7 @@ from tides.kernels.triton.wide_kernels import (
     readout_kernel,
     weighted_sum_kernel,
 )
-from tides.kernels.triton.wide_products import halve_rows, product, room_for_halves, row_shape
+from tides.kernels.triton.wide_products import halve_rows, product, room_for_halves, row_shape, sum_over_rows
 from tides.kernels.triton.wide_weights import MixWeights
 
 # Elements of the largest temporary.
@@ -72,7 +71,7 @@ def drive_backward(
         d_square = norms.room(x)
         tensors = (work, *units, z, x, _cut(inverse, rows), _cut(d_code, rows), _cut(du, rows), d_square)
         launch(drive_backward_kernel, grid, *tensors, z.shape[0], **flags, I=z.shape[1], NORM=forms is not None)
-        d_kernel = added(d_kernel, row_product(work.t()[None], g[None])[0])
+        d_kernel = added(d_kernel, sum_over_rows(work, g))
         del work
         norms.add(d_square, rows)
     assert d_kernel is not None
@@ -143,7 +142,7 @@ def readout_backward(
         launch(both_sums_kernel, grid, *tensors, z.shape[0], **flags, I=z.shape[1])
         del tensors
         outer = bilinear.outer(z, _cut(divided, rows), torch.float32)
-        d_kernel = added(d_kernel, row_product(planes.t()[None], outer[None])[0])
+        d_kernel = added(d_kernel, sum_over_rows(planes, outer))
         norms.add(_cut(d_square, rows), rows)
     assert d_kernel is not None
     found = weights.gradients(d_kernel, norms.products, readout=True)
@@ -168,7 +167,7 @@ class _Norms:
         z = _cut(self._code, rows)
         work = torch.mm(d_square, self._forms).unflatten(-1, (z.shape[1], -1))
         bilinear.inner(work, z, z, _cut(self.d_code, rows))
-        self.products = added(self.products, row_product(work.flatten(-2).t()[None], d_square[None])[0])
+        self.products = added(self.products, sum_over_rows(work.flatten(-2), d_square))
 
 
 def _squares(code: Tensor, forms: Tensor | None) -> Tensor:

@@ -3,12 +3,15 @@
 A GPU multiplies float16 more than ten times as fast as float32. Sums are made in float32.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
+from tides.functional.products import pieces_wanted
 from tides.kernels.triton.direct import launch
 from tides.kernels.triton.wide_kernels import halve_rows_kernel
 
@@ -26,11 +29,12 @@ class Halves(NamedTuple):
         return self if rows is None else Halves(self.parts[rows], self.units[rows])
 
 
-def row_shape(n: int, a: int) -> tuple[tuple[int], dict[str, int]]:
+@lru_cache(maxsize=1024)
+def row_shape(n: int, a: int) -> tuple[tuple[int], Mapping[str, int]]:
     """Grid and flags of a pass over n rows of width a."""
-    block = max(4, triton.next_power_of_2(a))
+    block = max(4, 1 << (a - 1).bit_length())
     rows = max(1, _TILE // block)
-    return (triton.cdiv(n, rows),), {"A": a, "AB": block, "BM": rows}
+    return (-(-n // rows),), MappingProxyType({"A": a, "AB": block, "BM": rows})
 
 
 def room_for_halves(x: Tensor) -> Halves:
@@ -54,3 +58,14 @@ def product(x: Halves, matrix: Halves) -> tuple[Tensor, Tensor, Tensor]:
         # Only a GPU has products of float16 with sums in float32.
         found = torch.mm(x.parts.float(), matrix.parts.float())
     return found, x.units, matrix.units
+
+
+def sum_over_rows(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀ b of a (n, i) and b (n, o), in float32 and in pieces (`functional.products`)."""
+    pieces = _pieces(1, a.shape[1], a.shape[0], b.shape[1]) if a.is_cuda else 1
+    if pieces == 1:
+        return torch.mm(a.t(), b)
+    return torch.bmm(a.view(pieces, -1, a.shape[1]).mT, b.view(pieces, -1, b.shape[1])).sum(0)
+
+
+_pieces = lru_cache(maxsize=1024)(pieces_wanted)

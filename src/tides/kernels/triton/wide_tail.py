@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tides.functional.products import row_product
 from tides.kernels.triton.block_config import BlockConfig
+from tides.kernels.triton.wide_products import sum_over_rows
 
 _aten = torch.ops.aten
 
@@ -41,9 +41,9 @@ class Tail:
         if first is not None:
             activated = _aten.native_dropout_backward(activated, first, 1 / (1 - self.dropout))
         linear = torch.addmm(self.inner_bias, activated, self.inner.t())
-        d_out = row_product(gradient.t()[None], _aten.glu(linear, -1)[None])[0]
+        d_out = sum_over_rows(gradient, _aten.glu(linear, -1))
         d_linear = _aten.glu_backward(torch.mm(gradient, self.out), linear, -1)
-        d_value, d_gate = row_product(d_linear.t()[None], activated[None])[0].chunk(2)
+        d_value, d_gate = sum_over_rows(d_linear, activated).chunk(2)
         d_value_bias, d_gate_bias = d_linear.sum(0).chunk(2)
         dy = torch.mm(d_linear, self.inner)
         if first is not None:

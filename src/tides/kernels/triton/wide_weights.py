@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from tides.kernels.triton.direct import launch
@@ -32,7 +31,7 @@ class MixWeights(NamedTuple):
         p, h, _, r = self.up.shape
         a, width = (2 * p, (r + 1) * h) if by_plane else (h, (r + 1) * 2 * p)
         halves = Halves(self.up.new_empty(3 * a, width, dtype=torch.float16), self.up.new_empty(width))
-        block = triton.next_power_of_2(a)
+        block = 1 << (a - 1).bit_length()
         columns = max(4, _MATRIX_TILE // block)
         launch(
             pack_kernel, (-(-width // columns),), self.up, self.base, self._norm, *halves, h, 2 * p, r, AB=block,
