@@ -99,12 +99,12 @@ def inverse_root(square, inverse, at, inside, EPS: tl.constexpr):
 @triton.jit
 def store_halves(halves, unit, x, row, a, N, A: tl.constexpr):
     """[x₁, x₀, x₁] (n, 3A) of x (rows, AB), and the units of its rows (n)."""
-    (high, low), units = halve_rows(x)
+    parts, units = halve_rows(x)
     at = row[:, None] * (3 * A) + a[None, :]
     inside = (row < N)[:, None] & (a < A)[None, :]
-    tl.store(halves + at, high, inside)
-    tl.store(halves + at + A, low, inside)
-    tl.store(halves + at + 2 * A, high, inside)
+    tl.store(halves + at, parts[0], inside)
+    tl.store(halves + at + A, parts[1], inside)
+    tl.store(halves + at + 2 * A, parts[0], inside)
     tl.store(unit + row[:, None], units, (row < N)[:, None])
 
 
