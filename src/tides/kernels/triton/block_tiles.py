@@ -48,7 +48,7 @@ TILES = {
     "heads": Tile(64, 4, 1, 0),
     "weights": Tile(32, 4, 1, 128),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
-    "leave_wide": Tile(64, 4, 3, 64, registers=128),
+    "leave_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_backward_wide": Tile(64, 4, 2, 128),
     "drive_backward_wide": Tile(64, 4, 3, 64, registers=128),
