@@ -1,7 +1,7 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones), `passes`, `halves` or `addresses` says what to check, and
-`all-blocks`, `all-halves` or `all-addresses` more of it.
+`layers` (the parts of a block), `blocks` (a few whole ones), `wide-blocks`, `passes`, `halves` or `addresses` says what
+to check, and `all-blocks`, `all-wide-blocks`, `all-halves` or `all-addresses` more of it.
 """
 
 import importlib
@@ -12,7 +12,14 @@ import torch
 
 from tests.functional.layers import Case, describe
 from tests.kernels.address_check import check_the_check, checked_addresses
-from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
+from tests.kernels.block_contract import (
+    CASES,
+    check_block,
+    check_dropout,
+    check_stack,
+    check_stacked,
+    check_wide_block,
+)
 from tests.kernels.contract import Problem, check
 from tests.kernels.halves_contract import check_halves
 from tests.kernels.passes_contract import check_mixes, check_passes
@@ -110,6 +117,21 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     print(f"{len(cases)} blocks, stacked models and dropout")
 
 
+def check_wide_blocks(everything: bool) -> None:
+    """Whole batches and, with `everything`, parts of 64 rows; sequences that end in the middle of a tile."""
+    mixes = importlib.import_module("tides.kernels.triton.wide_mixes")
+    cases = [case for case in CASES if case.get("rank") != "full"] if everything else [CASES[1]]
+    for number, case in enumerate(cases):
+        parts = number % 2 == 1
+        mixes._PART = 1 if parts else 1 << 26
+        sizes = (33, 18, 2 + number % 2)
+        check_wide_block(case, sizes, 33 if parts else 5, not parts, "cpu", training=number % 3 != 2)
+        print("a wide block equals its parts:", case, flush=True)
+    if everything:
+        check_dropout("cpu", 7, (34, 18, 2))
+    print(f"{len(cases)} wide blocks")
+
+
 def check_bilinear_forms() -> None:
     """One row, uneven rows and several programs; tiles with and without an unused part."""
     shapes = [(1, 1, 1, 1), (1, 63, 5, 16), (2, 17, 33, 33), (5, 5, 5, 100), (1, 7, 3, 192), (1, 130, 1, 3)]
@@ -159,6 +181,8 @@ def main(what: str) -> None:
         check_layers()
     elif what == "passes":
         check_bilinear_forms()
+    elif what.endswith("wide-blocks"):
+        check_wide_blocks(what != "wide-blocks")
     elif what.endswith("halves"):
         print(f"products of halves, and blocks of {check_halves(what != 'halves')} scales")
     else:

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.block_contract import CASES, check_block, check_dropout, check_stack, check_stacked
+from tests.kernels.block_contract import (
+    CASES,
+    check_block,
+    check_dropout,
+    check_stack,
+    check_stacked,
+    check_wide_block,
+)
 
 pytestmark = [pytest.mark.gpu]
 
@@ -39,3 +46,21 @@ def test_stacked_models_are_each_by_itself() -> None:
 
 def test_dropout_has_the_gradient_of_its_function() -> None:
     check_dropout("cuda", 300)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("sizes", [(33, 17, 3), (128, 128, 16), (72, 150, 5)])
+@pytest.mark.parametrize("case", [case for case in CASES if case.get("rank") != "full"], ids=str)
+def test_a_wide_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, int, int], padded: bool) -> None:
+    if case.get("conjugate") and sizes[1] % 2:
+        pytest.skip("an odd number of modes has no halves")
+    check_wide_block(case, sizes, 100, padded, "cuda", training=not padded)
+
+
+def test_a_wide_block_in_several_parts_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.kernels.triton.wide_mixes._PART", 1 << 17)
+    check_wide_block({}, (65, 40, 7), 1001, True, "cuda")
+
+
+def test_a_wide_block_drops_units_with_the_gradient_of_its_function() -> None:
+    check_dropout("cuda", 300, (40, 24, 3))

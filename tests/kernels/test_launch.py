@@ -77,7 +77,7 @@ class Kernel:
 def test_a_repeat_calls_the_compiled_kernel_with_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     active = SimpleNamespace(get_current_device=lambda: 0, get_current_stream=lambda device: 99)
     monkeypatch.setattr(launch, "driver", SimpleNamespace(active=active))
-    monkeypatch.setattr(launch, "_DIRECT", True)
+    monkeypatch.setattr(launch, "DIRECT", True)
     monkeypatch.setattr(launch, "_known", {})
     kernel, plan = Kernel(), LaunchPlan()
     x = plan.tensor(32)

@@ -34,6 +34,15 @@ def test_an_interpreted_block_equals_its_parts() -> None:
     assert "1 blocks, stacked models and dropout" in _interpret("blocks")
 
 
+def test_an_interpreted_wide_block_equals_its_parts() -> None:
+    assert "1 wide blocks" in _interpret("wide-blocks")
+
+
+@pytest.mark.slow
+def test_interpreted_wide_blocks_of_every_kind_equal_their_parts() -> None:
+    assert "8 wide blocks" in _interpret("all-wide-blocks")
+
+
 def test_interpreted_passes_of_bilinear_forms_equal_torch() -> None:
     assert "6 shapes of every pass" in _interpret("passes")
 

@@ -12,6 +12,7 @@ from tides.kernels.dispatch import (
     selective_ssm,
     stack_operator,
     use_backend,
+    wide_operator,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "selective_ssm",
     "stack_operator",
     "use_backend",
+    "wide_operator",
 ]

@@ -125,6 +125,18 @@ def block_operator(
     return operator
 
 
+def wide_operator(
+    x: Tensor, weights: SSMWeights, spec: SSMSpec, tail: TailWeights
+) -> Callable[..., tuple[Tensor, SSMState]] | None:
+    """A block that `block_operator` has nothing for as one function, for calls that run at once; None where it is
+    composed from parts, as it always is otherwise."""
+    backend = _choose(x, weights, spec)
+    if backend != "triton" or _module(backend).wide_obstacle(weights, spec, tail) is not None:
+        return None
+    operator: Callable[..., tuple[Tensor, SSMState]] = _module(backend).wide_block
+    return operator
+
+
 def stack_operator(
     x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec
 ) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:

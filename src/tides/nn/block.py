@@ -81,12 +81,17 @@ class Block(nn.Module):
             return None
         weights, spec = self.ssm.weights(), self.ssm.spec
         operator = kernels.block_operator(x, weights, spec, tail)
+        at_once = kernels.runs_at_once(x) and self.norm.gather is None
+        recompute = self.recompute and torch.is_grad_enabled()
         if operator is None:
-            return None
+            if at_once and not recompute:
+                operator = kernels.wide_operator(x, weights, spec, tail)
+            if operator is None:
+                return None
         # On a GPU the operator keeps its input alone anyway.
-        again = self.recompute and torch.is_grad_enabled() and x.device.type == "cpu"
+        again = recompute and x.device.type == "cpu"
         norm: RunningNorm | Tensor
-        if kernels.runs_at_once(x) and self.norm.gather is None and not again:
+        if at_once and not again:
             norm = self.norm.running(x, valid)
         else:
             norm = torch.stack(self.norm.affine(self.norm.statistics(x, valid)))

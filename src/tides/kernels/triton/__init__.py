@@ -11,6 +11,7 @@ from tides.kernels.triton.evolve import evolve, scan
 from tides.kernels.triton.mixes import mix_in, mix_out
 from tides.kernels.triton.selective import selective_scan
 from tides.kernels.triton.tail import gated_tail
+from tides.kernels.triton.wide import wide_block, wide_obstacle
 
 OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
 
@@ -24,4 +25,14 @@ def obstacle(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, packed
     return None
 
 
-__all__ = ["OPS", "block_obstacle", "fused_block", "fused_stack", "obstacle", "scan", "selective_scan"]
+__all__ = [
+    "OPS",
+    "block_obstacle",
+    "fused_block",
+    "fused_stack",
+    "obstacle",
+    "scan",
+    "selective_scan",
+    "wide_block",
+    "wide_obstacle",
+]

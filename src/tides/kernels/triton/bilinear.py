@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from tides.kernels.bilinear import PASSES, Passes
@@ -14,6 +13,7 @@ from tides.kernels.triton.bilinear_kernels import (
     triple_product_kernel,
     weighted_sum_kernel,
 )
+from tides.kernels.triton.direct import launch
 
 # Elements of a program's tile, and its rows at most: few registers, so that many programs wait for memory at once.
 _TILE = 1024
@@ -24,8 +24,8 @@ def outer(z: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     """z ⊗ x, flat: (m, n, i·a)."""
     i, a = z.shape[-1], x.shape[-1]
     out = torch.empty(*z.shape[:-1], i * a, dtype=dtype, device=z.device)
-    grid, sizes, tile = _shape(out.numel(), i, a)
-    outer_kernel[grid](z.contiguous(), x.contiguous(), out, *sizes, **tile)
+    grid, n, tile = _shape(out.numel(), i, a)
+    launch(outer_kernel, grid, z.contiguous(), x.contiguous(), out, n, **tile)
     return out
 
 
@@ -33,17 +33,17 @@ def weighted_sum(z: Tensor, product: Tensor, out: Tensor) -> Tensor:
     """Σ_i z_i t[i] to `out`."""
     if not out.is_contiguous():
         return out.copy_(weighted_sum(z, product, torch.empty(out.shape, dtype=out.dtype, device=out.device)))
-    grid, sizes, tile = _shape(product.numel(), *product.shape[-2:])
-    weighted_sum_kernel[grid](z.contiguous(), product, out, *sizes, **tile)
+    grid, n, tile = _shape(product.numel(), *product.shape[-2:])
+    launch(weighted_sum_kernel, grid, z.contiguous(), product, out, n, **tile)
     return out
 
 
-def inner(work: Tensor, z: Tensor, x: Tensor) -> Tensor:
-    """Σ_a t[i, a] x_a; `work`, t, becomes z ⊗ x."""
+def inner(work: Tensor, z: Tensor, x: Tensor, dz: Tensor | None = None) -> Tensor:
+    """Σ_a t[i, a] x_a, to `dz` where it is given; `work`, t, becomes z ⊗ x."""
     z, x = z.contiguous(), x.contiguous()
-    dz = torch.empty_like(z)
-    grid, sizes, tile = _shape(work.numel(), *work.shape[-2:])
-    backward_kernel[grid](work, z, x, dz, x, *sizes, **tile, WITH_DX=False)
+    dz = torch.empty_like(z) if dz is None else dz
+    grid, n, tile = _shape(work.numel(), *work.shape[-2:])
+    launch(backward_kernel, grid, work, z, x, dz, x, n, **tile, WITH_DX=False)
     return dz
 
 
@@ -56,8 +56,8 @@ def both_sums(work: Tensor, z: Tensor, x: Tensor, dx: Tensor) -> Tensor:
         return dz
     z, x = z.contiguous(), x.contiguous()
     dz = torch.empty_like(z)
-    grid, sizes, tile = _shape(work.numel(), *work.shape[-2:])
-    backward_kernel[grid](work, z, x, dz, dx, *sizes, **tile, WITH_DX=True)
+    grid, n, tile = _shape(work.numel(), *work.shape[-2:])
+    launch(backward_kernel, grid, work, z, x, dz, dx, n, **tile, WITH_DX=True)
     return dz
 
 
@@ -70,7 +70,8 @@ def inverse_root(square: Tensor, eps: float, x: Tensor, out: Tensor) -> Tensor:
         return inverse
     inverse = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     size = x.numel()
-    inverse_root_kernel[(triton.cdiv(size, _TILE),)](square, x.contiguous(), inverse, out, size, EPS=eps, BLOCK=_TILE)
+    grid = (-(-size // _TILE),)
+    launch(inverse_root_kernel, grid, square, x.contiguous(), inverse, out, size, EPS=eps, BLOCK=_TILE)
     return inverse
 
 
@@ -78,15 +79,16 @@ def triple_product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """a b c, element by element."""
     out = torch.empty(a.shape, dtype=a.dtype, device=a.device)
     operands = (tensor.contiguous() for tensor in (a, b, c))
-    triple_product_kernel[(triton.cdiv(out.numel(), _TILE),)](*operands, out, out.numel(), BLOCK=_TILE)
+    grid = (-(-out.numel() // _TILE),)
+    launch(triple_product_kernel, grid, *operands, out, out.numel(), BLOCK=_TILE)
     return out
 
 
-def _shape(elements: int, i: int, a: int) -> tuple[tuple[int], tuple[int, int, int], dict[str, Any]]:
-    """Grid, sizes and tile of a pass over `elements` in rows of i·a."""
-    n, block = elements // (i * a), max(4, triton.next_power_of_2(a))
+def _shape(elements: int, i: int, a: int) -> tuple[tuple[int], int, dict[str, Any]]:
+    """Grid, rows and flags of a pass over `elements` in rows of i·a."""
+    n, block = elements // (i * a), max(4, 1 << (a - 1).bit_length())
     rows = max(1, min(_ROWS, _TILE // block))
-    return (triton.cdiv(n, rows),), (n, i, a), {"AB": block, "BM": rows}
+    return (-(-n // rows),), n, {"I": i, "A": a, "AB": block, "BM": rows}
 
 
 FUSED = "triton"

@@ -58,7 +58,7 @@ def fused_block(
     if isinstance(norm, RunningNorm):
         out, states = _run_stack(config, x, [norm], gaps, spec, ordered(weights, tail), valid, whole=False)
         return out, states[0]
-    gaps, behind = _both_gaps(gaps, spec, valid)
+    gaps, behind = both_gaps(gaps, spec, valid)
     seed = torch.rand(1, device=x.device) if dropout > 0 else None
     packed = torch.cat([part.reshape(-1) for part in ordered(weights, tail)])
     mask, later = (None if part is None else part[None] for part in (valid, behind))
@@ -98,7 +98,7 @@ def _run_stack(
     *,
     whole: bool,
 ) -> tuple[Tensor, list[SSMState]]:
-    gaps, behind = _both_gaps(gaps, spec, valid)
+    gaps, behind = both_gaps(gaps, spec, valid)
     seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
     # The backward pass of a model's only block comes next: what it would make again takes no more memory if it is kept.
     keeps = (whole and len(norms) == 1) or keeps_states(config.layout, *x.shape[:2])
@@ -107,7 +107,7 @@ def _run_stack(
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
 
 
-def _both_gaps(gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def both_gaps(gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The gaps of both directions, where there are two."""
     if valid is not None:
         gaps = gaps.masked_fill(~valid, 0)

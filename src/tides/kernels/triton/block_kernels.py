@@ -52,22 +52,8 @@ def project_code(
 
 
 @triton.jit
-def decay_head(
-    u, packed, eps, clip, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, RATE_NORM: tl.constexpr,
-    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """From the halves of u: the linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ."""
-    mode = tl.arange(0, PB)
-    weight = load_matrix(packed, mode, tl.arange(0, HB), P, H)
-    theta = product(u, split(tl.trans(weight)), PRECISION)
-    theta += tl.load(packed + P * H + mode, mode < P, 0.0)[None, :]
-    inverse = tl.sum(theta, axis=1) * 0.0 + 1.0
-    scale = mode.to(tl.float32) * 0.0 + 1.0
-    normed = theta
-    if RATE_NORM:
-        inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
-        scale = tl.load(packed + P * H + P + mode, mode < P, 0.0)
-        normed = theta * inverse[:, None] * scale[None, :]
+def rates(normed, clip, REPARAM: tl.constexpr, CLIPPED: tl.constexpr):
+    """Re λ = ρ(θ) and dρ/dθ."""
     if REPARAM == 0:
         rate = normed
         slope = normed * 0.0 + 1.0
@@ -87,6 +73,27 @@ def decay_head(
     if CLIPPED:
         slope = tl.where(rate <= -clip, slope, 0.0)
         rate = tl.minimum(rate, -clip)
+    return rate, slope
+
+
+@triton.jit
+def decay_head(
+    u, packed, eps, clip, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, RATE_NORM: tl.constexpr,
+    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """From the halves of u: the linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ."""
+    mode = tl.arange(0, PB)
+    weight = load_matrix(packed, mode, tl.arange(0, HB), P, H)
+    theta = product(u, split(tl.trans(weight)), PRECISION)
+    theta += tl.load(packed + P * H + mode, mode < P, 0.0)[None, :]
+    inverse = tl.sum(theta, axis=1) * 0.0 + 1.0
+    scale = mode.to(tl.float32) * 0.0 + 1.0
+    normed = theta
+    if RATE_NORM:
+        inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
+        scale = tl.load(packed + P * H + P + mode, mode < P, 0.0)
+        normed = theta * inverse[:, None] * scale[None, :]
+    rate, slope = rates(normed, clip, REPARAM, CLIPPED)
     return theta, inverse, scale, rate, slope
 
 

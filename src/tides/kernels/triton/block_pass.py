@@ -12,10 +12,10 @@ from tides.kernels.triton.launch import Buffer, LaunchPlan, aligned
 from tides.kernels.triton.norm_kernels import affine_kernel, moments_kernel
 from tides.kernels.triton.packing_kernels import pack_kernel
 
-_REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFTPLUS}
+REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFTPLUS}
 # Rows of a tile, programs and tiles of programs for the norm's statistics; steps of a tile that are counted.
-_NORM_ROWS = 128
-_NORM_PROGRAMS = 528
+NORM_ROWS = 128
+NORM_PROGRAMS = 528
 COUNTED = 4096
 
 
@@ -63,7 +63,7 @@ class BlockPass:
         shared |= {"NORM": layout.mix_norm, "HAS_VALID": shape.masked, "PRECISION": precision}
         self.drive_flags = shared | {"OB": self.ob}
         self.rate_flags = {"PB": padded(p), "RATE_NORM": layout.rate_norm}
-        self.rate_flags |= {"REPARAM": _REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
+        self.rate_flags |= {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
         self.readout_flags = shared | {"OB": self.readout_width, "BOTH": layout.directions == 2}
         self.tail_flags = {"F": f, "FB": padded(f), "DROP": config.dropout}
         self.norm_flags = {"H": h, "HB": self.hb}
@@ -90,11 +90,11 @@ class BlockPass:
         batch = shape.norm == "batch"
         programs, partial = 0, self.x
         if batch:
-            tiles, programs = shares(shape.rows, _NORM_ROWS, _NORM_PROGRAMS)
+            tiles, programs = shares(shape.rows, NORM_ROWS, NORM_PROGRAMS)
             partial = plan.space(programs, 3, self.layout.width)
             plan.launch(
                 moments_kernel, (programs,), self.x, self.valid, partial, shape.rows, tiles,
-                **self.norm_flags, BM=_NORM_ROWS, HAS_VALID=shape.masked,
+                **self.norm_flags, BM=NORM_ROWS, HAS_VALID=shape.masked,
             )  # fmt: skip
         plan.launch(
             affine_kernel, (1,), partial, running_mean, running_var, self.affine, self.parts["moments"], programs, eps,

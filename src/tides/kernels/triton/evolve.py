@@ -9,6 +9,7 @@ from torch import Tensor
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.operators import evolve_operator
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
+from tides.kernels.triton.direct import launch
 from tides.kernels.triton.evolve_kernels import BILINEAR, DIRAC, GIVEN, ZOH, carry_kernel, forward_kernel
 
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
@@ -43,7 +44,7 @@ class Immediate:
         """Tensors end with their last name."""
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **flags: Any) -> None:
-        kernel[grid](*arguments, **flags)
+        launch(kernel, grid, *arguments, **flags)
 
 
 def chunk_steps(rows: int, steps: int, modes: int) -> int:

@@ -27,7 +27,7 @@ ALIGNED = 64
 _BYTES = 4
 # Versions in which `CompiledKernel.run(x, y, z, stream, function, metadata, None, None, None, *arguments)` is a launch
 # that takes addresses for pointers.
-_DIRECT = (3, 6) <= tuple(int(part) for part in triton.__version__.split(".")[:2]) <= (3, 9)
+DIRECT = (3, 6) <= tuple(int(part) for part in triton.__version__.split(".")[:2]) <= (3, 9)
 # Places of tensors that a plan remembers; training meets the same few again and again.
 _PLACES = 64
 COMPILED = not triton.knobs.runtime.interpret
@@ -200,7 +200,7 @@ class LaunchPlan:
 
 
 def _can_be_direct(bases: list[int]) -> bool:
-    if not (COMPILED and _DIRECT) or triton.knobs.runtime.launch_enter_hook.calls:
+    if not (COMPILED and DIRECT) or triton.knobs.runtime.launch_enter_hook.calls:
         return False
     return reduce(or_, bases) & 15 == 0
 

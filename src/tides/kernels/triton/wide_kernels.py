@@ -1,0 +1,243 @@
+"""The passes of a wide block between its matrix products: rows n, of which each program has `BM`.
+
+Temporaries of a mix are (n, i, a), a product of width a for every number of the code z̃. Every pass reads and writes
+what it needs once. With `NORM` the mix is divided by the rms of its columns, whose squares come in float64.
+
+A product x K of a mix is made of float16 halves (`product_kernels`), which lie side by side: x as [x₁, x₀, x₁] and K as
+[K₁; K₁; K₀], so that one product with sums in float32 has all three parts. It comes in units of x's rows and of K's
+columns.
+"""
+
+import triton
+import triton.language as tl
+
+from tides.kernels.triton.block_kernels import rates
+from tides.kernels.triton.product_kernels import halve_rows
+from tides.kernels.triton.tail_kernels import gelu
+
+
+@triton.jit
+def place(N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
+    """Rows, columns, where (n, A) lies and what of it is there."""
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    a = tl.arange(0, AB)
+    return row, a, row[:, None] * A + a[None, :], (row < N)[:, None] & (a < A)[None, :]
+
+
+@triton.jit
+def heads_kernel(
+    heads, norm, decay, drive_code, readout_code, N, eps, clip, P: tl.constexpr, R: tl.constexpr, PB: tl.constexpr,
+    IB: tl.constexpr, BM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
+):  # fmt: skip
+    """Re λ (n, p) and both codes z̃ (n, r + 1) from the linear maps (n, p + 2r) of the heads."""
+    row, mode, at, inside = place(N, P, PB, BM)
+    first = row[:, None] * (P + 2 * R)
+    # The device's own exponential in float32 is off by the same at every step, and a long memory adds that up.
+    theta = tl.load(heads + first + mode[None, :], inside, 0.0).to(tl.float64)
+    if RATE_NORM:
+        inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
+        theta = theta * inverse[:, None] * tl.load(norm + mode, mode < P, 0.0)[None, :]
+    rate, _ = rates(theta, clip, REPARAM, CLIPPED)
+    tl.store(decay + at, rate.to(tl.float32), inside)
+    i = tl.arange(0, IB)[None, :]
+    live = (row < N)[:, None]
+    target = row[:, None] * (R + 1) + i
+    code = tl.load(heads + first + P + i, live & (i < R), 1.0)
+    tl.store(drive_code + target, code, live & (i <= R))
+    code = tl.load(heads + first + P + R + i, live & (i < R), 1.0)
+    tl.store(readout_code + target, code, live & (i <= R))
+
+
+@triton.jit
+def heads_backward_kernel(
+    heads, norm, d_decay, d_drive_code, more_drive_code, d_readout_code, more_readout_code, d_heads, d_norm, N, eps,
+    clip, P: tl.constexpr, R: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr,
+    RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the linear maps; that of the decay norm's weight as a sum for every program.
+
+    Codes get gradients from their mix and, with `NORM`, from its norm.
+    """
+    row, mode, at, inside = place(N, P, PB, BM)
+    first = row[:, None] * (P + 2 * R)
+    theta = tl.load(heads + first + mode[None, :], inside, 0.0)
+    d_theta = tl.load(d_decay + at, inside, 0.0)
+    if RATE_NORM:
+        inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)[:, None]
+        weight = tl.load(norm + mode, mode < P, 0.0)[None, :]
+        _, slope = rates(theta * inverse * weight, clip, REPARAM, CLIPPED)
+        d_theta = tl.where(inside, d_theta * slope, 0.0)
+        found = tl.sum(d_theta * theta * inverse, axis=0)
+        tl.store(d_norm + tl.program_id(0) * P + mode, found, mode < P)
+        d_theta = d_theta * weight
+        along = tl.sum(d_theta * theta, axis=1)[:, None] / P * inverse * inverse
+        d_theta = inverse * (d_theta - theta * along)
+    else:
+        _, slope = rates(theta, clip, REPARAM, CLIPPED)
+        d_theta = d_theta * slope
+    tl.store(d_heads + first + mode[None, :], d_theta, inside)
+    i = tl.arange(0, IB)[None, :]
+    wanted = (row < N)[:, None] & (i < R)
+    source = row[:, None] * (R + 1) + i
+    d_drive = tl.load(d_drive_code + source, wanted, 0.0)
+    d_readout = tl.load(d_readout_code + source, wanted, 0.0)
+    if NORM:
+        d_drive += tl.load(more_drive_code + source, wanted, 0.0)
+        d_readout += tl.load(more_readout_code + source, wanted, 0.0)
+    tl.store(d_heads + first + P + i, d_drive, wanted)
+    tl.store(d_heads + first + P + R + i, d_readout, wanted)
+
+
+@triton.jit
+def inverse_root(square, inverse, at, inside, EPS: tl.constexpr):
+    """1/√(square + EPS), rounded once, at the end; it is left in `inverse`."""
+    root = tl.rsqrt(tl.load(square + at, inside, 1.0) + EPS).to(tl.float32)
+    tl.store(inverse + at, root, inside)
+    return root
+
+
+@triton.jit
+def store_halves(halves, unit, x, row, a, N, A: tl.constexpr):
+    """[x₁, x₀, x₁] (n, 3A) of x (rows, AB), and the units of its rows (n)."""
+    parts, units = halve_rows(x)
+    at = row[:, None] * (3 * A) + a[None, :]
+    inside = (row < N)[:, None] & (a < A)[None, :]
+    tl.store(halves + at, parts[0], inside)
+    tl.store(halves + at + A, parts[1], inside)
+    tl.store(halves + at + 2 * A, parts[0], inside)
+    tl.store(unit + row[:, None], units, (row < N)[:, None])
+
+
+@triton.jit
+def halve_rows_kernel(x, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
+    """The halves of x (n, a)."""
+    row, a, at, inside = place(N, A, AB, BM)
+    store_halves(halves, unit, tl.load(x + at, inside, 0.0), row, a, N, A)
+
+
+@triton.jit
+def divide_kernel(
+    square, u, inverse, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr
+):
+    """The halves of u/rms, and the inverse rms (n, a)."""
+    row, a, at, inside = place(N, A, AB, BM)
+    values = tl.load(u + at, inside, 0.0) * inverse_root(square, inverse, at, inside, EPS)
+    store_halves(halves, unit, values, row, a, N, A)
+
+
+@triton.jit
+def load_part(product, row_unit, unit, there, i, a, inside, A: tl.constexpr):
+    """Part i of a product in units, as it is."""
+    columns = tl.load(unit + i * A + a, a < A, 0.0)
+    return tl.load(product + there + i * A, inside, 0.0) * row_unit[:, None] * columns[None, :]
+
+
+@triton.jit
+def weighted_sum_kernel(
+    product, row_units, units, z, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
+):
+    """out = Σ_i z̃_i product_i."""
+    row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    there = row[:, None] * (I * A) + a[None, :]
+    total = tl.zeros((BM, AB), tl.float32)
+    for i in range(I):
+        weight = tl.load(z + row * I + i, row < N, 0.0)
+        total += weight[:, None] * load_part(product, row_unit, units, there, i, a, inside, A)
+    tl.store(out + at, total, inside)
+
+
+@triton.jit
+def drive_backward_kernel(
+    work, row_units, units, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
+    BM: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """From `work`, the gradient of z̃ ⊗ u/rms, which is left in its place: those of z̃ and, added to `du`, of u.
+
+    `d_square` is twice the gradient of the mean square.
+    """
+    row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    values = tl.load(u + at, inside, 0.0)
+    if NORM:
+        root = tl.load(inverse + at, inside, 0.0)
+        values = values * root
+    there = row[:, None] * (I * A) + a[None, :]
+    total = tl.zeros((BM, AB), tl.float32)
+    for i in range(I):
+        weight = tl.load(z + row * I + i, row < N, 0.0)
+        found = load_part(work, row_unit, units, there, i, a, inside, A)
+        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
+        tl.store(work + there + i * A, weight[:, None] * values, inside)
+        total += weight[:, None] * found
+    if NORM:
+        total = total * root
+        tl.store(d_square + at, -total * values * root, inside)
+    tl.store(du + at, tl.load(du + at, inside, 0.0) + total, inside)
+
+
+@triton.jit
+def readout_kernel(
+    product, row_units, units, z, square, u, skip, valid, inverse, mixed, y, activated, N, factor, I: tl.constexpr,
+    A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    """mixed = Σ_i z̃_i product_i / rms, y = factor mixed + skip ⊙ u, zero over padding, and GELU(y)."""
+    row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    there = row[:, None] * (I * A) + a[None, :]
+    total = tl.zeros((BM, AB), tl.float32)
+    for i in range(I):
+        weight = tl.load(z + row * I + i, row < N, 0.0)
+        total += weight[:, None] * load_part(product, row_unit, units, there, i, a, inside, A)
+    if NORM:
+        total = total * inverse_root(square, inverse, at, inside, EPS)
+        tl.store(mixed + at, total, inside)
+    total = total * factor + tl.load(skip + a, a < A, 0.0)[None, :] * tl.load(u + at, inside, 0.0)
+    if HAS_VALID:
+        total = tl.where(tl.load(valid + row, row < N, 0)[:, None] != 0, total, 0.0)
+    tl.store(y + at, total, inside)
+    unit, _ = gelu(total)
+    tl.store(activated + at, unit, inside)
+
+
+@triton.jit
+def readout_backward_kernel(
+    dy, u, skip, valid, inverse, mixed, divided, halves, unit, du, d_square, d_skip, N, factor, A: tl.constexpr,
+    AB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    """From dy: divided = factor dy/rms and its halves, the gradient of u, and that of skip as a sum for every program.
+
+    `d_square` is twice the gradient of the mean square.
+    """
+    row, a, at, inside = place(N, A, AB, BM)
+    gradient = tl.load(dy + at, inside, 0.0)
+    if HAS_VALID:
+        gradient = tl.where(tl.load(valid + row, row < N, 0)[:, None] != 0, gradient, 0.0)
+    tl.store(du + at, gradient * tl.load(skip + a, a < A, 0.0)[None, :], inside)
+    through_skip = tl.sum(gradient * tl.load(u + at, inside, 0.0), axis=0)
+    tl.store(d_skip + tl.program_id(0) * A + a, through_skip, a < A)
+    gradient = gradient * factor
+    if NORM:
+        root = tl.load(inverse + at, inside, 0.0)
+        gradient = gradient * root
+        tl.store(d_square + at, -gradient * tl.load(mixed + at, inside, 0.0) * root, inside)
+    tl.store(divided + at, gradient, inside)
+    store_halves(halves, unit, gradient, row, a, N, A)
+
+
+@triton.jit
+def both_sums_kernel(
+    product, row_units, units, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
+):
+    """dz_i = Σ_a product[i, a] x_a and dx_a = Σ_i z̃_i product[i, a]."""
+    row, a, at, inside = place(N, A, AB, BM)
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    values = tl.load(x + at, inside, 0.0)
+    there = row[:, None] * (I * A) + a[None, :]
+    total = tl.zeros((BM, AB), tl.float32)
+    for i in range(I):
+        weight = tl.load(z + row * I + i, row < N, 0.0)
+        found = load_part(product, row_unit, units, there, i, a, inside, A)
+        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
+        total += weight[:, None] * found
+    tl.store(dx + at, total, inside)
