@@ -13,7 +13,7 @@ from tides.reports.document import BEGIN, END, MARKDOWN
 
 PAGES = sorted(page for page in (ROOT / "docs" / "reproduce").glob("*.md") if BEGIN in page.read_text(encoding="utf-8"))
 # Where there are no records of its own, the table of time and memory is that of the benchmark.
-BENCHMARK = ROOT / "benchmarks" / "results" / "cuda-h200-split.json"
+BENCHMARK = ROOT / "benchmarks" / "results" / "cuda-h200-triton.json"
 
 
 def test_pages_with_results_were_found() -> None:
