@@ -7,19 +7,8 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="triton is not installed (extra `gpu`)")
+from tests.kernels.compiled_kernel import Compiled
 from tides.kernels.triton import direct
-
-
-class Compiled:
-    """Stands for a compiled kernel; remembers with what it was launched."""
-
-    function, packed_metadata = 7, (4, 1, 0)
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def run(self, *arguments: Any) -> None:
-        self.calls.append(arguments)
 
 
 class Kernel:

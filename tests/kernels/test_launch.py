@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("triton", reason="triton is not installed (extra `gpu`)")
+from tests.kernels.compiled_kernel import Compiled
 from tides.kernels.triton import launch
 from tides.kernels.triton.launch import ALIGNED, Buffer, LaunchPlan
 
@@ -43,19 +44,7 @@ def test_memory_is_used_again() -> None:
     [(1, 2), (16, 17), (2**31, 2**31 - 16), (Buffer(0, 4, 1), Buffer(0, 5, 1)), (3, 3.0), (32, Buffer(0, 0, 1))],
 )
 def test_what_triton_compiles_for_is_told_apart(some: Any, other: Any) -> None:
-    assert launch._specialised(some) != launch._specialised(other)
-
-
-class Compiled:
-    """Stands for a compiled kernel; remembers with what it was launched."""
-
-    function, packed_metadata = 7, (4, 1, 0)
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def run(self, *arguments: Any) -> None:
-        self.calls.append(arguments)
+    assert launch.specialised(some) != launch.specialised(other)
 
 
 class Kernel:

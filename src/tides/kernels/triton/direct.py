@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 from triton.runtime import driver
 
-from tides.kernels.triton.launch import COMPILED, DIRECT
+from tides.kernels.triton.launch import COMPILED, DIRECT, specialised
 
 _known: dict[Any, tuple[Any, ...]] = {}
 
@@ -49,10 +49,3 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **fla
     x, y, z = (*grid, 1, 1)[:3]
     stream = driver.active.get_current_stream(device)
     run(x, y, z, stream, function, metadata, None, None, None, *values, *constants)
-
-
-def specialised(number: float) -> Any:
-    """What Triton compiles a kernel for, of a number."""
-    if isinstance(number, int):
-        return number == 1, number % 16 == 0, -(2**31) <= number < 2**31
-    return type(number)

@@ -104,7 +104,7 @@ class LaunchPlan:
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Buffer | float, **flags: Any) -> None:
         """Like `kernel[grid](*arguments, **flags)`."""
-        key = (kernel, tuple(_specialised(argument) for argument in arguments), tuple(sorted(flags.items())))
+        key = (kernel, tuple(specialised(argument) for argument in arguments), tuple(sorted(flags.items())))
         whole = (grid[0], grid[1] if len(grid) > 1 else 1, grid[2] if len(grid) > 2 else 1)
         self._launches.append(_Launch(kernel, whole, arguments, flags, key))
 
@@ -205,7 +205,7 @@ def _can_be_direct(bases: list[int]) -> bool:
     return reduce(or_, bases) & 15 == 0
 
 
-def _specialised(argument: Buffer | float) -> Any:
+def specialised(argument: Buffer | float) -> Any:
     """What Triton compiles a kernel for."""
     if isinstance(argument, Buffer):
         return "pointer", argument.offset * _BYTES % 16 == 0
