@@ -10,7 +10,7 @@ from tides.kernels.triton.block_backward_kernels import (
 from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, pair_width
+from tides.kernels.triton.block_tiles import LEAST_ROWS, PAIR_ROWS, TILES, pair_width, share, tile_of
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.launch import Buffer
@@ -19,10 +19,12 @@ from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
 
 # Launch shapes measured on an H200: rows of a tile, programs that keep sums, programs for the sums of the mixes'
-# weights, steps of a range.
+# weights, tiles each of them has at least and numbers it holds, steps of a range.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 396
+_SUM_PROGRAMS = 1056
+_SUM_TILES = 4
+_SUMS = 3072
 _RANGE = (26880, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -216,16 +218,17 @@ class WeightSums:
     def __init__(self, gradients: BlockGradients, total: Buffer, width: int, *, output: bool) -> None:
         self.gradients, self.total = gradients, total
         run, layout, rows, jb = gradients.run, gradients.layout, gradients.range, gradients.jb
-        tile = TILES["weights"]
-        group, pairs = tile.group(layout.rank, run.hb, width), tile.group(layout.rank, jb, run.hb)
-        self.kinds = 1 + -(-layout.rank // group) + (-(-layout.rank // pairs) if layout.mix_norm else 0)
-        # Twice as many programs where each has at least 16 tiles; otherwise what they begin and end with would count.
-        programs = _SUM_PROGRAMS * (2 if rows * self.kinds >= 32 * _SUM_PROGRAMS * tile.rows else 1)
-        self.per_split = -(-rows * self.kinds // (programs * tile.rows)) * tile.rows
+        tile = tile_of("weights", width)
+        pairs = -(-layout.rank * jb // PAIR_ROWS) + run.ib // PAIR_ROWS if layout.mix_norm else 0
+        group = share(layout.rank + 1, run.hb * width, _SUMS)
+        tiles = share(pairs, PAIR_ROWS * run.hb, _SUMS // 2) if pairs else 1
+        self.kinds = -(-(layout.rank + 1) // group) + -(-pairs // tiles)
+        least = -(-rows * run.shape.models * self.kinds // (_SUM_PROGRAMS * tile.rows))
+        self.per_split = max(_SUM_TILES, least) * tile.rows
         self.splits = -(-rows // self.per_split)
         self.partial = run.plan.space(self.splits * total.size)
         self.flags = {"H": layout.width, "P2": 2 * layout.modes, "R": layout.rank, "HB": run.hb, "OB": width}
-        self.flags |= {"IB": run.ib, "JB": jb, "GROUP": group, "PAIRS": pairs, "LEAST": LEAST_ROWS}
+        self.flags |= {"IB": run.ib, "JB": jb, "GROUP": group, "PAIRS": tiles, "TALL": PAIR_ROWS}
         self.flags |= {"STAGES": tile.stages, "NORM": layout.mix_norm, "OUTPUT": output} | tile.flags
         self.flags |= {"BOTH": output and layout.directions == 2}
 
