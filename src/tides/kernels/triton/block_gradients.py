@@ -89,8 +89,8 @@ class BlockGradients:
                 **tail_tile.flags,
             )  # fmt: skip
             plan.launch(
-                tail_sums_kernel, (programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
-                **tail_flags, **sums_tile.flags, ALONE=LEAST_ROWS // run.hb,
+                tail_sums_kernel, (2, programs, shape.models), *tail, partial, *part, tiles, width, layout.at_skip,
+                **tail_flags, **sums_tile.flags, STAGES=sums_tile.stages,
             )  # fmt: skip
             plan.launch(
                 readout_backward_kernel, run.grid(backward, self.range), run.packed, matrices.kernel, matrices.gram,
