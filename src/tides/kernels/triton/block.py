@@ -2,8 +2,8 @@
 
 A call that runs at once is an autograd function whose launches are planned beforehand, the norm's statistics among
 them. Calls that are traced or stacked go through an operator that torch knows; everything there has a leading axis of
-models, so stacked populations are one launch. The backward pass makes decay, drive and states again and walks through
-them in ranges of steps, so its temporaries stay small.
+models, so stacked populations are one launch. The backward pass makes decay, drive and states again, of one part of a
+large batch after the other, and walks through them in ranges of steps, so its temporaries stay small.
 """
 
 from typing import Any
@@ -100,8 +100,8 @@ def _run_stack(
 ) -> tuple[Tensor, list[SSMState]]:
     gaps, behind = both_gaps(gaps, spec, valid)
     seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
-    # The backward pass of a model's only block comes next: what it would make again takes no more memory if it is kept.
-    keeps = (whole and len(norms) == 1) or keeps_states(config.layout, *x.shape[:2])
+    # The backward pass of a model's only block comes next.
+    keeps = keeps_states(config.layout, 1, *x.shape[:2], alone=whole and len(norms) == 1)
     arguments = (config, keeps, norms, valid, seed, x, gaps, behind, *parameters)
     out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
@@ -225,7 +225,7 @@ def _call(
 
 def _shape(config: BlockConfig, x: Tensor, masked: bool) -> BlockShape:
     models, batch, steps, _ = x.shape
-    return BlockShape(models, batch, steps, masked, "given", keeps_states(config.layout, models * batch, steps))
+    return BlockShape(models, batch, steps, masked, "given", keeps_states(config.layout, models, batch, steps))
 
 
 @block_op.register_fake

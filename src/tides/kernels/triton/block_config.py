@@ -5,11 +5,15 @@ from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
 from tides.kernels.triton.evolve import chunk_steps
-from tides.kernels.triton.launch import aligned
+from tides.kernels.triton.launch import Buffer, aligned
 from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
 _KEPT = 1 << 20
+# The backward pass of a model goes through parts of its batch in which they have at most so many: 42 MB.
+_PART = 10 << 20
+# Sequences of a part at least: the scans of a single one would leave most of a GPU idle.
+_FEWEST = 2
 
 
 class BlockConfig(NamedTuple):
@@ -69,9 +73,58 @@ def padded(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def keeps_states(layout: Layout, sequences: int, steps: int) -> bool:
-    """Whether decay, drive and states are small enough to be kept; otherwise the backward pass makes them again."""
-    return sequences * steps * layout.modes * (3 + 2 * layout.directions) <= _KEPT
+class Part(NamedTuple):
+    """Whole sequences that the backward pass takes together: all of every model, or some of the only one."""
+
+    first: int
+    sequences: int
+    start: int
+    """The first sequence's first row."""
+    stop: int
+    """Behind the last row of a model."""
+    last: bool
+
+    def of(self, buffer: Buffer, width: int) -> Buffer:
+        """Where its sequences lie in a buffer that has `width` elements for each of all."""
+        return buffer.part(self.first * width, self.sequences * width)
+
+
+def part_sequences(layout: Layout, models: int, batch: int, steps: int) -> int:
+    """Sequences of one model in a part; about as many in each."""
+    fitting = _PART // _elements(layout, steps)
+    if models > 1 or fitting < _FEWEST:
+        return batch
+    return -(-batch // -(-batch // fitting))
+
+
+def parts_of(layout: Layout, shape: BlockShape) -> list[Part]:
+    """In the order in which the backward pass walks through them."""
+    models, batch, steps = shape[:3]
+    size = part_sequences(layout, models, batch, steps)
+    bounds = [(first, min(first + size, batch)) for first in range(0, batch, size)]
+    return [Part(a, models * (b - a), a * steps, b * steps, b == batch) for a, b in bounds]
+
+
+def keeps_states(layout: Layout, models: int, batch: int, steps: int, *, alone: bool = False) -> bool:
+    """Whether decay, drive and states are kept; otherwise the backward pass makes them again.
+
+    They are if they are small, or if the backward pass of the block comes next (`alone`) and takes all at once: keeping
+    them takes no more memory then.
+    """
+    if alone and part_sequences(layout, models, batch, steps) == batch:
+        return True
+    return models * batch * _elements(layout, steps) <= _KEPT
+
+
+def _elements(layout: Layout, steps: int) -> int:
+    """Of a sequence's decay, drive and states."""
+    return steps * layout.modes * (3 + 2 * layout.directions)
+
+
+def scan_chunk(layout: Layout, shape: BlockShape) -> int:
+    """Steps of a chunk in every scan of a block: carries of the forward pass are those of the parts."""
+    sequences = shape.models * part_sequences(layout, *shape[:3])
+    return chunk_steps(sequences, shape.steps, layout.modes)
 
 
 def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
@@ -93,7 +146,7 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
         sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
     else:
         # What reaches every chunk of the scans, which the backward pass makes again from there.
-        chunks = -(-shape.steps // chunk_steps(shape.sequences, shape.steps, layout.modes))
+        chunks = -(-shape.steps // scan_chunk(layout, shape))
         sizes |= {f"carries {direction}": 2 * clocks * chunks for direction in range(layout.directions)}
     return sizes
 

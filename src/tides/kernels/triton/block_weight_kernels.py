@@ -127,7 +127,7 @@ def sum_constant(
 
 @triton.jit
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
+    left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, LEAST: tl.constexpr,
     STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -146,8 +146,8 @@ def block_weight_kernel(
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
-    right += (model * N + start + begin) * P2
-    behind += (model * N + start + begin) * P2
+    right += (model * N + start + begin - first) * P2
+    behind += (model * N + start + begin - first) * P2
     groups: tl.constexpr = (R + GROUP - 1) // GROUP
     pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + pairs)
