@@ -45,34 +45,6 @@ class BlockConfig(NamedTuple):
         return cls(Layout.from_flags(flags), *methods.split(), *numbers)  # type: ignore[arg-type]
 
 
-class BlockShape(NamedTuple):
-    """One call of it."""
-
-    models: int
-    batch: int
-    steps: int
-    masked: bool
-    norm: str
-    """"given": scale and shift are an input; "batch": they come from the batch, "running": from running statistics."""
-    keeps: bool
-    """Decay, drive and states are kept for the backward pass."""
-    depth: int = 1
-    """Blocks of one model, one behind the other."""
-
-    @property
-    def rows(self) -> int:
-        return self.batch * self.steps
-
-    @property
-    def sequences(self) -> int:
-        return self.models * self.batch
-
-
-def padded(size: int) -> int:
-    """The side of a tile that holds `size`."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
 class Part(NamedTuple):
     """Whole sequences that the backward pass takes together: all of every model, or some of the only one."""
 
@@ -89,42 +61,64 @@ class Part(NamedTuple):
         return buffer.part(self.first * width, self.sequences * width)
 
 
-def part_sequences(layout: Layout, models: int, batch: int, steps: int) -> int:
-    """Sequences of one model in a part; about as many in each."""
-    fitting = _PART // _elements(layout, steps)
-    if models > 1 or fitting < _FEWEST:
-        return batch
-    return -(-batch // -(-batch // fitting))
+class BlockShape(NamedTuple):
+    """One call of it."""
+
+    models: int
+    batch: int
+    steps: int
+    masked: bool
+    norm: str
+    """"given": scale and shift are an input; "batch": they come from the batch, "running": from running statistics."""
+    keeps: bool
+    """Decay, drive and states are kept for the backward pass."""
+    part: int
+    """Sequences of a model that the backward pass takes together."""
+    depth: int = 1
+    """Blocks of one model, one behind the other."""
+
+    @classmethod
+    def of(
+        cls, layout: Layout, models: int, batch: int, steps: int, *, masked: bool, norm: str, depth: int = 1,
+        whole: bool = False,
+    ) -> "BlockShape":  # fmt: skip
+        """`whole`: the blocks are all of their model."""
+        elements = steps * layout.modes * (3 + 2 * layout.directions)
+        fitting = _PART // elements
+        # As even as can be.
+        part = batch if models > 1 or fitting < _FEWEST else -(-batch // -(-batch // fitting))
+        # The backward pass of a model's only block comes next: if it takes all sequences at once, what it would make
+        # again takes no more memory if it is kept.
+        keeps = models * batch * elements <= _KEPT or (whole and depth == 1 and part == batch)
+        return cls(models, batch, steps, masked, norm, keeps, part, depth)
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.steps
+
+    @property
+    def sequences(self) -> int:
+        return self.models * self.batch
+
+    @property
+    def whole(self) -> Part:
+        return Part(0, self.sequences, 0, self.rows, last=True)
+
+    @property
+    def parts(self) -> list[Part]:
+        """In the order in which the backward pass walks through them, none larger than the first."""
+        bounds = [(first, min(first + self.part, self.batch)) for first in range(0, self.batch, self.part)]
+        return [Part(a, self.models * (b - a), a * self.steps, b * self.steps, last=b == self.batch) for a, b in bounds]
 
 
-def parts_of(layout: Layout, shape: BlockShape) -> list[Part]:
-    """In the order in which the backward pass walks through them."""
-    models, batch, steps = shape[:3]
-    size = part_sequences(layout, models, batch, steps)
-    bounds = [(first, min(first + size, batch)) for first in range(0, batch, size)]
-    return [Part(a, models * (b - a), a * steps, b * steps, b == batch) for a, b in bounds]
-
-
-def keeps_states(layout: Layout, models: int, batch: int, steps: int, *, alone: bool = False) -> bool:
-    """Whether decay, drive and states are kept; otherwise the backward pass makes them again.
-
-    They are if they are small, or if the backward pass of the block comes next (`alone`) and takes all at once: keeping
-    them takes no more memory then.
-    """
-    if alone and part_sequences(layout, models, batch, steps) == batch:
-        return True
-    return models * batch * _elements(layout, steps) <= _KEPT
-
-
-def _elements(layout: Layout, steps: int) -> int:
-    """Of a sequence's decay, drive and states."""
-    return steps * layout.modes * (3 + 2 * layout.directions)
+def padded(size: int) -> int:
+    """The side of a tile that holds `size`."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def scan_chunk(layout: Layout, shape: BlockShape) -> int:
     """Steps of a chunk in every scan of a block: carries of the forward pass are those of the parts."""
-    sequences = shape.models * part_sequences(layout, *shape[:3])
-    return chunk_steps(sequences, shape.steps, layout.modes)
+    return chunk_steps(shape.models * shape.part, shape.steps, layout.modes)
 
 
 def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tides.kernels.triton.block_backward_kernels import (
     readout_backward_kernel,
     readout_kernel,
 )
-from tides.kernels.triton.block_config import Part, padded, parts_of, scan_chunk
+from tides.kernels.triton.block_config import Part, padded, scan_chunk
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
 from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES, pair_width
@@ -48,7 +48,7 @@ class BlockGradients:
         least, most = _RANGE
         rows, models = run.shape.rows, run.shape.models
         eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
-        parts = parts_of(run.layout, run.shape)
+        parts = run.shape.parts
         # The largest part comes first.
         self.rows = parts[0].stop
         self.range = min(self.rows, max(_ROWS, min(most, max(least, eighth)) // models))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tides.kernels.statistics import RunningNorm
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size, parts_of
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size
 from tides.kernels.triton.block_gradients import BlockGradients
 from tides.kernels.triton.block_pass import BlockBuffers, BlockPass
 from tides.kernels.triton.launch import COMPILED, Buffer, LaunchPlan, aligned
@@ -140,14 +140,13 @@ def _build_forward(
     running = [plan.tensor(config.layout.width) for _ in range(2 * shape.depth)]
     out = plan.tensor(stack[0].x.size)
     last = [plan.tensor(2 * shape.sequences * config.layout.modes) for _ in range(3 * shape.depth)]
-    whole = Part(0, shape.sequences, 0, shape.rows, last=True)
     for k, buffers in enumerate(stack):
         run = BlockPass(plan, config, shape, precision, buffers)
         if shape.norm != "given":
             run.run_norm(running[2 * k], running[2 * k + 1], norm_eps, momentum)
         run.run_pack()
-        decay, drive = run.run_enter(whole)
-        states = run.run_scans(whole, decay, drive)
+        decay, drive = run.run_enter(shape.whole)
+        states = run.run_scans(shape.whole, decay, drive)
         run.run_leave(states, stack[k + 1].x if k + 1 < shape.depth else out)
         run.run_last(states, decay, drive, tuple(last[3 * k : 3 * k + 3]))
         if not shape.keeps:
@@ -176,7 +175,7 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
         target = turns[(shape.depth - 1 - k if wanted.overwrite else k) % 2]
         weights = d_packed.part(k * layout.stride, stack[k].packed.size)
         gradients = BlockGradients(run, gradient, target, weights)
-        for part in parts_of(layout, shape):
+        for part in shape.parts:
             _part_backward(gradients, part, changes, d_affine, d_gaps)
         if shape.norm == "batch":
             gradients.norm(d_affine)
