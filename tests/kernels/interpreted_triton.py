@@ -1,7 +1,8 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones), `wide-blocks`, `passes`, `halves` or `addresses` says what
-to check, and `all-blocks`, `all-wide-blocks`, `all-halves` or `all-addresses` more of it.
+`layers` (the parts of a block), `blocks` (a few whole ones), `parts` (of a batch), `wide-blocks`, `passes`, `halves` or
+`addresses` says what to check; with `all-` in front there is more of `blocks`, `parts`, `wide-blocks`, `halves` and
+`addresses`.
 """
 
 import importlib
@@ -16,6 +17,7 @@ from tests.kernels.block_contract import (
     CASES,
     check_block,
     check_dropout,
+    check_parts,
     check_stack,
     check_stacked,
     check_wide_block,
@@ -92,6 +94,23 @@ def check_layers() -> None:
     check_tail()
     check_selective_scan()
     print(f"{len(PROBLEMS)} layers and the tail")
+
+
+def check_batches(everything: bool) -> None:
+    """A batch in parts; with `everything` of several kinds and in several ranges, which end in the middle of a tile."""
+    tiles = importlib.import_module("tides.kernels.triton.block_tiles")
+    gradients = importlib.import_module("tides.kernels.triton.block_gradients")
+    tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
+    gradients._ROWS = 16
+    if not everything:
+        check_parts("cpu", 3, (3, 2, 2), CASES[2], keeps=False, again=False)
+        print("parts of 1 batches")
+        return
+    gradients._RANGE = (16, 16)
+    for number, case in enumerate(CASES[:3]):
+        check_parts("cpu", 11, (3, 2, 2), case, keeps=number == 0)
+        print("a batch equals its parts:", case, flush=True)
+    print("parts of 3 batches")
 
 
 def check_blocks(cases: list[dict[str, Any]]) -> None:
@@ -186,6 +205,8 @@ def main(what: str) -> None:
         check_layers()
     elif what == "passes":
         check_bilinear_forms()
+    elif what.endswith("parts"):
+        check_batches(what != "parts")
     elif what.endswith("wide-blocks"):
         check_wide_blocks(what != "wide-blocks")
     elif what.endswith("halves"):
