@@ -122,7 +122,7 @@ def check_parts(
             outcomes.append(run(block, "triton", torch.float32, device, l, True, b=5))
     together, parts = outcomes[:2]
     for name, value in together.items():
-        assert relative_error(parts[name].double(), value.double()) < 2e-6, f"{case} {name}"
+        assert relative_error(parts[name].double(), value.double()) < 0.1 * FLOAT32_GRADIENT, f"{case} {name}"
         assert torch.equal(parts[name], outcomes[-1][name]), f"{case} {name}: the order of its sums is not fixed"
 
 
