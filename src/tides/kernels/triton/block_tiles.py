@@ -40,7 +40,7 @@ TILES = {
     "drive_backward": Tile(64, 4, 2, 64, registers=128),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
-    "tail_sums": Tile(32, 2, 1, 0),
+    "tail_sums": Tile(32, 4, 3, 0),
     "heads": Tile(64, 4, 1, 0),
     "weights": Tile(32, 1, 3, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.

@@ -131,7 +131,7 @@ def sum_pairs(
 
 @triton.jit
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
+    left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, TALL: tl.constexpr,
     STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -149,8 +149,8 @@ def block_weight_kernel(
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
-    right += (model * N + start + begin) * P2
-    behind += (model * N + start + begin) * P2
+    right += (model * N + start + begin - first) * P2
+    behind += (model * N + start + begin - first) * P2
     groups: tl.constexpr = (R + GROUP) // GROUP
     tiles: tl.constexpr = (R * JB + TALL - 1) // TALL + IB // TALL if NORM else 0
     pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
@@ -160,9 +160,9 @@ def block_weight_kernel(
             left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
             OUTPUT, PRECISION,
         )  # fmt: skip
-    for first in tl.static_range(0, tiles, PAIRS):
-        if kind == groups + first // PAIRS:
+    for tile in tl.static_range(0, tiles, PAIRS):
+        if kind == groups + tile // PAIRS:
             sum_pairs(
-                codes, d_square, out + (R + 1) * HB * OB, start, limit, first, min(PAIRS, tiles - first), H, R, HB, JB,
+                codes, d_square, out + (R + 1) * HB * OB, start, limit, tile, min(PAIRS, tiles - tile), H, R, HB, JB,
                 BM, TALL, PRECISION,
             )  # fmt: skip

@@ -94,7 +94,7 @@ class Scans:
         mask = target if self.mask is None else self.mask
         launch(
             add_last_kernel, (self.batch,), target, torch.view_as_real(change.resolve_conj()).contiguous(), mask,
-            self.steps, step, WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.mask is not None,
+            self.steps, 0, step, WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.mask is not None,
         )  # fmt: skip
 
 
