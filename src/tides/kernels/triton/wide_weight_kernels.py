@@ -99,3 +99,14 @@ def unpack_kernel(
         tl.store(d_base + place, found, inside & (i == R))
     if NORM:
         tl.store(d_norm + p, tl.sum(total, axis=0))
+
+
+@triton.jit
+def clocks_kernel(clocks, frequency, scale, P, PB: tl.constexpr):
+    """A sequence's row of frequencies, which `clocks` begins with, and of time scales, from their logarithms."""
+    mode = tl.arange(0, PB)
+    at = tl.program_id(0) * P + mode
+    tl.store(frequency + at, tl.load(clocks + mode, mode < P, 0.0), mode < P)
+    # An error of a time scale turns every step of a mode the same way: rounded once, from float64.
+    step = tl.exp(tl.load(clocks + P + mode, mode < P, 0.0).to(tl.float64))
+    tl.store(scale + at, step.to(tl.float32), mode < P)
