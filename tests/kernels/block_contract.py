@@ -1,6 +1,7 @@
 """What a block as one operator promises: output, final state and every gradient equal the composed float64 block."""
 
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -192,3 +193,34 @@ def check_dropout(device: str, l: int, sizes: tuple[int, int, int] = (5, 3, 2)) 
         eps = 1e-2
         change = ((value(x + eps * direction) - value(x - eps * direction)) * direction).sum() / (2 * eps)
     torch.testing.assert_close((gradient * direction).sum(), change, rtol=2e-2, atol=1e-2)
+
+
+def check_replays(sizes: tuple[int, int, int]) -> None:
+    """Steps of a model on a GPU whose tensors lie where they lay before are graphs, and equal single launches bit by
+    bit, whatever else takes memory and multiplies in between."""
+    h, p, r = sizes
+    torch.manual_seed(0)
+    config = TIDESConfig(input_size=2, hidden_size=h, state_size=p, rank=r, depth=2)
+    net = Backbone(config).to("cuda")
+    x, gaps = torch.randn(4, 300, 2, device="cuda"), 0.02 * torch.rand(4, 300, device="cuda")
+    other, found, count = torch.randn(700, 700, device="cuda"), list[list[Tensor]](), 0
+    replay = torch.cuda.CUDAGraph.replay
+
+    def counted(graph: torch.cuda.CUDAGraph) -> None:
+        nonlocal count
+        count += 1
+        replay(graph)
+
+    with use_backend("triton"), mock.patch.object(torch.cuda.CUDAGraph, "replay", counted):
+        for _ in range(8):
+            for parameter in net.parameters():
+                parameter.grad = None
+            y, _ = net(x, gaps)
+            y.square().sum().backward()
+            found.append([y.detach().clone(), *(parameter.grad.clone() for parameter in net.parameters())])
+            other = torch.tanh(other @ other)
+            torch.full((1 << 24,), torch.nan, device="cuda")
+            del y
+            found = found[:1] + found[-1:]
+            assert all(torch.equal(one, now) for one, now in zip(*found[:1], found[-1], strict=True))
+    assert count >= 2, "nothing was replayed"
