@@ -119,7 +119,7 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
 
 def check_wide_blocks(everything: bool) -> None:
     """Whole batches and, with `everything`, parts of 64 rows; sequences that end in the middle of a tile."""
-    mixes = importlib.import_module("tides.kernels.triton.wide_mixes")
+    mixes = importlib.import_module("tides.kernels.triton.wide_mix")
     cases = [case for case in CASES if case.get("rank") != "full"] if everything else [CASES[1]]
     for number, case in enumerate(cases):
         parts = number % 2 == 1

@@ -101,10 +101,10 @@ def drive_kernel(
 
 @triton.jit
 def drive_backward_kernel(
-    work, row_units, units, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
+    product, row_units, units, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
     BM: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """From `work`, the gradient of z̃ ⊗ u/rms, which is left in its place: those of z̃ and, added to `du`, of u.
+    """From `product`, the gradient of z̃ ⊗ u/rms: those of z̃ and, added to `du`, of u.
 
     `d_square` is twice the gradient of the mean square.
     """
@@ -118,9 +118,8 @@ def drive_backward_kernel(
     total = tl.zeros((BM, AB), tl.float32)
     for i in range(I):
         weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = load_part(work, row_unit, units, there, i, a, inside, A)
+        found = load_part(product, row_unit, units, there, i, a, inside, A)
         tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
-        tl.store(work + there + i * A, weight[:, None] * values, inside)
         total += weight[:, None] * found
     if NORM:
         total = total * root

@@ -27,13 +27,14 @@ def room_for_halves(plan: LaunchPlan, rows: int, width: int) -> Halves:
     return Halves(plan.space(rows, 3 * width, dtype=torch.float16), plan.space(rows))
 
 
-def half_product(x: Tensor, matrix: Tensor, out: Tensor) -> None:
-    """x K (n, w) of halves."""
-    if x.is_cuda:
-        torch.mm(x, matrix, out_dtype=torch.float32, out=out)
+def half_product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """a b of halves, matrices or batches of them."""
+    product = torch.mm if a.ndim == 2 else torch.bmm
+    if a.is_cuda:
+        product(a, b, out_dtype=torch.float32, out=out)
     else:
         # Only a GPU has products of float16 with sums in float32.
-        torch.mm(x.float(), matrix.float(), out=out)
+        product(a.float(), b.float(), out=out)
 
 
 class RowSums:
@@ -41,18 +42,19 @@ class RowSums:
 
     def __init__(self, plan: LaunchPlan, rows: list[int], i: int, o: int, out: Buffer) -> None:
         self._plan, self._out, self._sizes = plan, out, (i, o)
-        self._pieces = [_pieces(1, i, n, o) for n in rows]
-        self._alone = sum(self._pieces) == 1
-        self._partial = out if self._alone else plan.space(sum(self._pieces), i, o)
+        count = sum(_pieces(1, i, n, o) for n in rows)
+        self._alone = count == 1
+        self._partial = out if self._alone else plan.space(count, i, o)
         self._done = 0
 
     def add(self, a: View, b: View) -> None:
-        (i, o), pieces = self._sizes, self._pieces.pop(0)
+        i, o = self._sizes
+        pieces = _pieces(1, i, a.sizes[0], o)
         target = self._partial.part(self._done * i * o, pieces * i * o)
         if pieces == 1:
             self._plan.call(torch.mm, a.mT, b, out=View.dense(target, i, o))
         else:
-            self._plan.call(torch.bmm, _cut(a, pieces).mT, _cut(b, pieces), out=View.dense(target, pieces, i, o))
+            self._plan.call(torch.bmm, cut(a, pieces).mT, cut(b, pieces), out=View.dense(target, pieces, i, o))
         self._done += pieces
 
     def finish(self) -> None:
@@ -69,7 +71,8 @@ def sum_over_rows(plan: LaunchPlan, a: View, b: View, out: Buffer) -> None:
     sums.finish()
 
 
-def _cut(x: View, pieces: int) -> View:
+def cut(x: View, pieces: int) -> View:
+    """The rows of x in pieces."""
     rows, columns = x.sizes
     return View(x.buffer, (pieces, rows // pieces, columns), (rows // pieces * x.strides[0], *x.strides), x.start)
 

@@ -59,8 +59,8 @@ class MixWeights:
         self._plan.release(columns.buffer)
         return forms
 
-    def gradients(self, d_kernel: Buffer, products: Buffer | None, d_packed: Buffer) -> None:
-        """Of base, up and norm, from that of K, (i·h, 2p) or (2p, i·h), and from Σ_k 2 ds_k (z̃_i z̃_j)_k (h, i·i)."""
+    def gradients(self, d_kernel: Buffer, largest: Buffer, products: Buffer | None, d_packed: Buffer) -> None:
+        """Of base, up and norm, from that of K (2p, i·h) in units, and from Σ_k 2 ds_k (z̃_i z̃_j)_k (h, i·i)."""
         p, h, i = self.modes, self.width, self.code
         spread = d_kernel
         if products is not None:
@@ -71,8 +71,8 @@ class MixWeights:
         names = ("up", "base", "norm" if self.norm else "base")
         outputs = (part_of(d_packed, self._run.layout, f"{self._mix} {name}") for name in names)
         self._plan.launch(
-            unpack_kernel, (p,), d_kernel, spread, *self._weights(), *outputs, h, p, i - 1, BLOCK=_TILE,
-            READOUT=self._mix == "readout", NORM=self.norm,
+            unpack_kernel, (p,), d_kernel, largest, spread, *self._weights(), *outputs, h, p, i - 1, BLOCK=_TILE,
+            SIGNED=self._mix == "readout", NORM=self.norm,
         )  # fmt: skip
         if products is not None:
             self._plan.release(spread)
