@@ -12,8 +12,8 @@ from tides.kernels.triton.wide_layout import wide_layout
 
 # Elements of a program's tile of rows.
 _TILE = 1024
-# Rows and columns of a tile that is summed up.
-_SUM_TILE = (32, 32)
+# Rows of a tile that is summed up, at most.
+_SUM_ROWS = 32
 
 
 class WideBuffers(NamedTuple):
@@ -142,7 +142,8 @@ def add_up(
     rest: Buffer | None = None,
 ) -> None:
     """Σ over `rows` of `partial` (groups, rows, width); columns that `out` has no room for go to `rest`."""
-    tall, wide = _SUM_TILE
+    tall = min(_SUM_ROWS, 1 << (rows - 1).bit_length())
+    wide = _TILE // tall
     flags: dict[str, Any] = {"BR": tall, "BC": wide}
     split = width if rest is None else out.size
     plan.launch(
