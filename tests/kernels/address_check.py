@@ -5,6 +5,7 @@ margins between them that belong to nobody, and a launch may touch those that li
 """
 
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +19,10 @@ import triton.language as tl
 from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import InterpreterBuilder
 
-from tides.kernels.triton import block_config, block_pass
+from tides.kernels.triton import block_config, block_pass, wide_pass, wide_plans
+from tides.kernels.triton.buffers import ALIGNED, BYTES, Buffer, View, aligned
 from tides.kernels.triton.evolve import Immediate
-from tides.kernels.triton.launch import ALIGNED, Buffer, LaunchPlan, _reals, aligned
+from tides.kernels.triton.launch import LaunchPlan, _reals
 
 Span = tuple[int, int]
 
@@ -60,7 +62,8 @@ def checked_addresses() -> Iterator[_Memory]:
     """Inside, kernels may touch nothing but the buffers of their launch."""
     memory = _Memory()
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
-    space, release, launch, carve = LaunchPlan.space, LaunchPlan.release, LaunchPlan.launch, block_pass.BlockPass._carve
+    space, release, launch, call = LaunchPlan.space, LaunchPlan.release, LaunchPlan.launch, LaunchPlan.call
+    carve, wide_parts = block_pass.BlockPass._carve, wide_plans._Stack._parts
 
     def checked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
         memory.check(ptrs.data, mask.data, ptrs.get_element_ty().primitive_bitwidth // 8)
@@ -70,8 +73,9 @@ def checked_addresses() -> Iterator[_Memory]:
         memory.check(ptrs.data, mask.data, ptrs.get_element_ty().primitive_bitwidth // 8)
         return store(self, ptrs, value, mask, *rest)
 
-    def wide_space(self: LaunchPlan, *shape: int) -> Buffer:
-        buffer = space(self, math.prod(shape) + ALIGNED)._replace(size=math.prod(shape))
+    def wide_space(self: LaunchPlan, *shape: int, dtype: torch.dtype = torch.float32) -> Buffer:
+        size = -(-math.prod(shape) * dtype.itemsize // BYTES)
+        buffer = space(self, size + ALIGNED)._replace(size=size, dtype=dtype)
         _living(self).add(buffer)
         return buffer
 
@@ -83,6 +87,23 @@ def checked_addresses() -> Iterator[_Memory]:
         launch(self, *arguments, **flags)
         self.__dict__.setdefault("alive", []).append(frozenset(_living(self)))
 
+    def remembering_call(self: LaunchPlan, *arguments: Any, **keywords: Any) -> None:
+        call(self, *arguments, **keywords)
+        self.__dict__.setdefault("alive", []).append(frozenset())
+        for view in (*arguments, *keywords.values()):
+            if isinstance(view, View) and view.buffer.slot == 0:
+                inside, end = view.buffer, view.start + sum(map(operator.mul, view.strides, np.array(view.sizes) - 1))
+                assert (end + 1) * inside.dtype.itemsize <= inside.size * BYTES, "a view beyond its buffer"
+                holders = [one for one in _living(self) if one.offset <= inside.offset < one.offset + one.size]
+                assert holders, f"{arguments[0]} takes a temporary that was released"
+
+    def remembering_parts(self: wide_plans._Stack, k: int) -> dict[str, Buffer]:
+        parts = wide_parts(self, k)
+        if self.shape.keeps:
+            between = [self.input(number) for number in range(1, self.shape.depth)]
+            self.plan.__dict__.setdefault("kept", []).extend([*parts.values(), *between])
+        return parts
+
     def remembering_carve(self: block_pass.BlockPass) -> None:
         carve(self)
         self.plan.__dict__.setdefault("kept", []).extend(self.parts.values())
@@ -93,13 +114,9 @@ def checked_addresses() -> Iterator[_Memory]:
         divided = {0, *(part.slot for part in kept)}
         whole = [_span(tensor) for slot, tensor in enumerate(flat) if slot not in divided]
         for planned, alive in zip(self._launches, self.__dict__["alive"], strict=True):
-            parts = [_span(flat[part.slot][part.offset : part.offset + part.size]) for part in (*kept, *alive)]
-            arguments = [
-                flat[value.slot][value.offset : value.offset + value.size] if isinstance(value, Buffer) else value
-                for value in planned.arguments
-            ]
-            with memory.allowed(planned.kernel, whole + parts):
-                planned.kernel[planned.grid](*arguments, **planned.flags)
+            parts = [_span(part.of(flat)) for part in (*kept, *alive)]
+            with memory.allowed(getattr(planned, "kernel", None), whole + parts):
+                planned.run(flat)
 
     def immediate(self: Immediate, kernel: Any, grid: tuple[int, ...], *arguments: Any, **flags: Any) -> None:
         with memory.allowed(kernel, [_span(value) for value in arguments if isinstance(value, torch.Tensor)]):
@@ -112,11 +129,19 @@ def checked_addresses() -> Iterator[_Memory]:
         mock.patch.object(InterpreterBuilder, "create_masked_load", checked_load),
         mock.patch.object(InterpreterBuilder, "create_masked_store", checked_store),
         mock.patch.multiple(
-            LaunchPlan, space=wide_space, release=wide_release, launch=remembering_launch, _run_plainly=run
+            LaunchPlan,
+            space=wide_space,
+            release=wide_release,
+            launch=remembering_launch,
+            call=remembering_call,
+            _run_plainly=run,
         ),
         mock.patch.object(block_pass.BlockPass, "_carve", remembering_carve),
         mock.patch.object(block_config, "aligned", apart),
         mock.patch.object(block_pass, "aligned", apart),
+        mock.patch.object(wide_plans._Stack, "_parts", remembering_parts),
+        mock.patch.object(wide_pass, "aligned", apart),
+        mock.patch.object(wide_plans, "aligned", apart),
         mock.patch.object(Immediate, "launch", immediate),
     ):
         block_config.kept_size.cache_clear()

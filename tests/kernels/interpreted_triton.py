@@ -140,7 +140,7 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
 
 def check_wide_blocks(everything: bool) -> None:
     """Whole batches and, with `everything`, parts of 64 rows; sequences that end in the middle of a tile."""
-    mixes = importlib.import_module("tides.kernels.triton.wide_mixes")
+    mixes = importlib.import_module("tides.kernels.triton.wide_mix")
     cases = [case for case in CASES if case.get("rank") != "full"] if everything else [CASES[1]]
     for number, case in enumerate(cases):
         parts = number % 2 == 1
@@ -148,9 +148,11 @@ def check_wide_blocks(everything: bool) -> None:
         sizes = (33, 18, 2 + number % 2)
         check_wide_block(case, sizes, 33 if parts else 5, not parts, "cpu", training=number % 3 != 2)
         print("a wide block equals its parts:", case, flush=True)
+    mixes._PART = 1 << 26
+    check_stack("cpu", 4, (33, 18, 2), padded=everything, depth=2, function="WideFunction")
     if everything:
         check_dropout("cpu", 7, (34, 18, 2))
-    print(f"{len(cases)} wide blocks")
+    print(f"{len(cases)} wide blocks and a stack")
 
 
 def check_bilinear_forms() -> None:
@@ -183,6 +185,14 @@ def check_addresses(everything: bool) -> None:
             check_block(case, sizes, l, number % 2 == 0, "cpu")
         assert memory.checked > 10_000
         print("addresses of a block:", case, sizes, memory.checked, flush=True)
+    wide = [({}, (33, 18, 2), 5, True)]
+    if everything:
+        wide += [({"bidirectional": True}, (33, 18, 3), 70, False), ({"projector_norm": False}, (40, 33, 2), 9, True)]
+    for case, sizes, l, padded in wide:
+        with checked_addresses() as memory:
+            check_wide_block(case, sizes, l, padded, "cpu")
+        assert memory.checked > 10_000
+        print("addresses of a wide block:", case, sizes, memory.checked, flush=True)
     scans = [problem._replace(l=l) for problem in PROBLEMS for l in (1, 7, 65, 130)] if everything else []
     for problem in scans:
         with checked_addresses() as memory, use_backend("triton"):
@@ -191,7 +201,7 @@ def check_addresses(everything: bool) -> None:
     if everything:
         with checked_addresses():
             check_stacked("cpu", 70)
-    print(f"addresses of {len(blocks)} blocks and {len(scans)} scans")
+    print(f"addresses of {len(blocks)} blocks, {len(wide)} wide blocks and {len(scans)} scans")
 
 
 def main(what: str) -> None:

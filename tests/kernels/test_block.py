@@ -9,6 +9,7 @@ from tests.kernels.block_contract import (
     check_block,
     check_dropout,
     check_parts,
+    check_replays,
     check_stack,
     check_stacked,
     check_wide_block,
@@ -65,9 +66,19 @@ def test_a_wide_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, i
 
 
 def test_a_wide_block_in_several_parts_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tides.kernels.triton.wide_mixes._PART", 1 << 17)
+    monkeypatch.setattr("tides.kernels.triton.wide_mix._PART", 1 << 17)
     check_wide_block({}, (65, 40, 7), 1001, True, "cuda")
 
 
 def test_a_wide_block_drops_units_with_the_gradient_of_its_function() -> None:
     check_dropout("cuda", 300, (40, 24, 3))
+
+
+@pytest.mark.parametrize(("padded", "depth"), [(False, 2), (True, 3)])
+def test_wide_blocks_of_a_model_are_one_operator(padded: bool, depth: int) -> None:
+    check_stack("cuda", 100, (40, 24, 3), padded=padded, depth=depth, function="WideFunction")
+
+
+@pytest.mark.parametrize("sizes", [(32, 16, 8), (64, 64, 5)], ids=["fused", "wide"])
+def test_replayed_launches_do_what_single_ones_did(sizes: tuple[int, int, int]) -> None:
+    check_replays(sizes)

@@ -138,20 +138,23 @@ def wide_operator(
 
 
 def stack_operator(
-    x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec
+    x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec, *, recompute: bool = False
 ) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:
     """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once.
 
-    Long sequences without gradients are better off with single blocks, which forget what lies between them.
+    Long sequences without gradients are better off with single blocks, which forget what lies between them. With
+    `recompute` an operator that keeps more than its inputs is none.
     """
     backend = _choose(x, layers[0][0], spec)
-    if not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED:
+    if backend not in ("cpu", "triton") or (not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED):
         return None
-    if backend not in ("cpu", "triton") or any(
-        _module(backend).block_obstacle(weights, spec, tail) is not None for weights, tail in layers
-    ):
-        return None
-    operator: Callable[..., tuple[Tensor, list[SSMState]]] = _module(backend).fused_stack
+    module = _module(backend)
+    operator: Callable[..., tuple[Tensor, list[SSMState]]] | None = None
+    if all(module.block_obstacle(weights, spec, tail) is None for weights, tail in layers):
+        operator = module.fused_stack
+    elif backend == "triton" and not recompute:
+        alike = all(module.wide_obstacle(weights, spec, tail) is None for weights, tail in layers)
+        operator = module.wide_stack if alike else None
     return operator
 
 

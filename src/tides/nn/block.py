@@ -142,7 +142,8 @@ def run_stack(
         norms.append(norm)
         layers.append((block.ssm.weights(), tail))
     spec = first.ssm.spec
-    operator = kernels.stack_operator(x, layers, spec)
+    recompute = torch.is_grad_enabled() and any(block.recompute for block in blocks)
+    operator = kernels.stack_operator(x, layers, spec, recompute=recompute)
     if operator is None:
         return None
     running = [norm.running(x, valid) for norm in norms]

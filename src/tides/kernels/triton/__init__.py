@@ -11,7 +11,7 @@ from tides.kernels.triton.evolve import evolve, scan
 from tides.kernels.triton.mixes import mix_in, mix_out
 from tides.kernels.triton.selective import selective_scan
 from tides.kernels.triton.tail import gated_tail
-from tides.kernels.triton.wide import wide_block, wide_obstacle
+from tides.kernels.triton.wide import wide_block, wide_obstacle, wide_stack
 
 OPS = SSMOps(mix_in, mix_out, evolve, gated_tail)
 
@@ -35,4 +35,5 @@ __all__ = [
     "selective_scan",
     "wide_block",
     "wide_obstacle",
+    "wide_stack",
 ]

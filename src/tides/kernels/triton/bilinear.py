@@ -86,9 +86,16 @@ def triple_product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 def _shape(elements: int, i: int, a: int) -> tuple[tuple[int], int, dict[str, Any]]:
     """Grid, rows and flags of a pass over `elements` in rows of i·a."""
-    n, block = elements // (i * a), max(4, 1 << (a - 1).bit_length())
+    n = elements // (i * a)
+    grid, tile = pass_tile(n, i, a)
+    return grid, n, tile
+
+
+def pass_tile(n: int, i: int, a: int) -> tuple[tuple[int], dict[str, Any]]:
+    """Grid and flags of a pass over n rows of i·a."""
+    block = max(4, 1 << (a - 1).bit_length())
     rows = max(1, min(_ROWS, _TILE // block))
-    return (-(-n // rows),), n, {"I": i, "A": a, "AB": block, "BM": rows}
+    return (-(-n // rows),), {"I": i, "A": a, "AB": block, "BM": rows}
 
 
 FUSED = "triton"

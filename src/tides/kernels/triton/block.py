@@ -117,6 +117,17 @@ def both_gaps(gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor
     return gaps, gaps if spec.reverse == "release" else reversed_gaps(gaps, valid)
 
 
+def block_inputs(
+    x: Tensor, gaps: Tensor, behind: Tensor | None, valid: Tensor | None, seed: Tensor | None, weights: list[Tensor]
+) -> BlockInputs:
+    """The tensors of a call that runs at once, its weights end to end."""
+    packed = flatten(weights)
+    if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
+        raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
+    behind, valid = (None if part is None else part.contiguous() for part in (behind, valid))
+    return BlockInputs(x.contiguous(), gaps.contiguous(), behind, valid, seed, packed, None)
+
+
 class BlockFunction(_SingleLevelFunction):
     """One model on plain tensors, with its norms; of torch's functions that which no transform looks through."""
 
@@ -134,13 +145,7 @@ class BlockFunction(_SingleLevelFunction):
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         parameters = list(weights)
-        packed = flatten(parameters)
-        if packed.dtype != torch.float32 or gaps.dtype != torch.float32:
-            raise ShapeError(f"block: found weights in {packed.dtype} and gaps in {gaps.dtype}, wanted torch.float32")
-        inputs = BlockInputs(
-            x.contiguous(), gaps.contiguous(), None if behind is None else behind.contiguous(),
-            None if valid is None else valid.contiguous(), seed, packed, None,
-        )  # fmt: skip
+        inputs = block_inputs(x, gaps, behind, valid, seed, parameters)
         out, last, kept = run_forward(config, shape, inputs, norms)
         ctx.save_for_backward(*inputs[:-1], *kept)
         ctx.set_materialize_grads(False)

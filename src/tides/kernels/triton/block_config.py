@@ -4,8 +4,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
+from tides.kernels.triton.buffers import Buffer, aligned
 from tides.kernels.triton.evolve import chunk_steps
-from tides.kernels.triton.launch import Buffer, aligned
 from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.

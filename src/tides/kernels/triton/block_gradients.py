@@ -18,8 +18,8 @@ from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
 from tides.kernels.triton.block_tiles import LEAST_ROWS, PAIR_ROWS, TILES, pair_width, share, tile_of
 from tides.kernels.triton.block_weight_kernels import block_weight_kernel
+from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
-from tides.kernels.triton.launch import Buffer
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel

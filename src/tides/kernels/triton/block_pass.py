@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_sizes, padded, scan_chunk
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
 from tides.kernels.triton.block_tiles import Tile, tile_of
+from tides.kernels.triton.buffers import Buffer, aligned
 from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
 from tides.kernels.triton.last_kernels import take_last_kernel
-from tides.kernels.triton.launch import Buffer, LaunchPlan, aligned
+from tides.kernels.triton.launch import LaunchPlan
 from tides.kernels.triton.norm_kernels import affine_kernel, moments_kernel
 from tides.kernels.triton.packing_kernels import pack_kernel
 

@@ -12,7 +12,8 @@ from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size
 from tides.kernels.triton.block_gradients import BlockGradients
 from tides.kernels.triton.block_pass import BlockBuffers, BlockPass
-from tides.kernels.triton.launch import COMPILED, Buffer, LaunchPlan, aligned
+from tides.kernels.triton.buffers import Buffer, aligned
+from tides.kernels.triton.launch import COMPILED, LaunchPlan
 from tides.kernels.triton.precision import matrix_precision
 
 
@@ -57,7 +58,7 @@ def run_forward(
     x, layout = inputs.x, config.layout
     lead = x.shape[:-2]
     out = torch.empty_like(x)
-    last = _last_states(3 * shape.depth, (*lead, layout.modes), x.device, apart=shape.norm == "given")
+    last = last_states(3 * shape.depth, (*lead, layout.modes), x.device, apart=shape.norm == "given")
     kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape))
     between = x.new_empty((shape.depth - 1) * _room(config, shape)) if shape.depth > 1 else x
     numbers = (norms[0].eps, norms[0].momentum) if norms else (0.0, 0.0)
@@ -100,7 +101,7 @@ def run_backward(
     return gradient if overwrite and shape.depth % 2 == 0 else dx, d_affine, d_gaps, d_behind, d_packed
 
 
-def _last_states(count: int, shape: tuple[int, ...], device: torch.device, *, apart: bool) -> list[Tensor]:
+def last_states(count: int, shape: tuple[int, ...], device: torch.device, *, apart: bool) -> list[Tensor]:
     """So many complex tensors; those of an operator have to lie `apart`, others in one piece of memory if all of them
     begin at a multiple of 16 bytes there."""
     if apart or math.prod(shape) % 2:
@@ -202,9 +203,9 @@ def _part_backward(
     plan.release(d_decay, d_drive)
 
 
-def _remembered(build: Callable[..., LaunchPlan]) -> Callable[..., LaunchPlan]:
+def remembered(build: Callable[..., LaunchPlan]) -> Callable[..., LaunchPlan]:
     """Plans are made again for every call of interpreted kernels, which have no compiled ones to gain from."""
     return lru_cache(maxsize=128)(build) if COMPILED else build
 
 
-_plan_forward, _plan_backward = _remembered(_build_forward), _remembered(_build_backward)
+_plan_forward, _plan_backward = remembered(_build_forward), remembered(_build_backward)

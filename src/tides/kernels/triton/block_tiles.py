@@ -64,7 +64,6 @@ def pair_width(rank: int) -> int:
 
 
 def share(count: int, size: int, most: int) -> int:
-    """How many of `count` sums of `size` numbers a program takes that holds `most` numbers; all programs about as many.
-    """
+    """How many of `count` sums of `size` numbers a program takes that has room for `most` numbers; all about as many."""
     programs = -(-count // max(1, most // size))
     return -(-count // programs)

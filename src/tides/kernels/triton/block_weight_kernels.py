@@ -10,6 +10,7 @@ import triton.language as tl
 
 from tides.kernels.triton.product_kernels import product, split
 
+
 @triton.jit
 def weighted(weight, tile, COUNT: tl.constexpr, WIDTH: tl.constexpr):
     """The halves of weight_i tile_j (COUNT · WIDTH, rows), for a product that sums over the rows."""
@@ -34,7 +35,7 @@ def zeros(COUNT: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
     """So many sums that have not begun."""
     sums = ()
     for _ in tl.static_range(COUNT):
-        sums = sums + (tl.zeros((HEIGHT, WIDTH), tl.float32),)
+        sums += (tl.zeros((HEIGHT, WIDTH), tl.float32),)  # type: ignore[assignment]
     return sums
 
 
@@ -86,7 +87,7 @@ def sum_members(
         sums = ()
         for k in tl.static_range(GROUP):
             weight = load_member(codes, row, live, first + k, R)
-            sums = sums + (product(split(tile * weight), planes, PRECISION, totals[k]),)
+            sums += (product(split(tile * weight), planes, PRECISION, totals[k]),)  # type: ignore[assignment]
         totals = sums
     o = tl.arange(0, OB)[None, :]
     for k in tl.static_range(GROUP):
@@ -119,7 +120,7 @@ def sum_pairs(
                 pairs = weight * other
             else:
                 pairs = load_members(codes, row, live, (FIRST + k - tiles) * TALL + m, R)
-            sums = sums + (product(split(pairs), change, PRECISION, totals[k]),)
+            sums += (product(split(pairs), change, PRECISION, totals[k]),)  # type: ignore[assignment]
         totals = sums
     for k in tl.static_range(COUNT):
         pair = (FIRST + k) * TALL + m[:, None]

@@ -4,6 +4,7 @@ A plan knows every grid, flag and temporary beforehand; the temporaries lie in o
 their lives do not overlap. A repeat is then one allocation and, for each launch, a list of addresses, because Triton's
 own way binds and inspects every argument anew, which takes longer than most of these kernels run. Where all tensors lie
 where they lay before, as in training they do from the third step on, the launches are replayed as one CUDA graph.
+Calls of torch may stand between the launches, matrix products above all, and become a part of the graph.
 
 The shortcut asks Triton for the compiled kernel of a launch once and calls it as Triton does. What Triton compiles a
 kernel for is all in the key of `_known`: kernel, flags, and of every argument whether it is a pointer to a multiple of
@@ -13,7 +14,8 @@ and tensors that begin elsewhere than at a multiple of 16 bytes take Triton's ow
 
 import math
 from bisect import insort
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
@@ -22,9 +24,9 @@ import triton
 from torch import Tensor
 from triton.runtime import driver
 
-# Elements between the beginnings of temporaries: 256 bytes, as torch's allocator has it.
-ALIGNED = 64
-_BYTES = 4
+from tides.kernels.triton.buffers import BYTES, Buffer, View, aligned
+from tides.kernels.triton.graphs import side_stream
+
 # Versions in which `CompiledKernel.run(x, y, z, stream, function, metadata, None, None, None, *arguments)` is a launch
 # that takes addresses for pointers.
 DIRECT = (3, 6) <= tuple(int(part) for part in triton.__version__.split(".")[:2]) <= (3, 9)
@@ -35,22 +37,6 @@ COMPILED = not triton.knobs.runtime.interpret
 _known: dict[Any, Any] = {}
 
 
-def aligned(size: int) -> int:
-    """`size` and what it takes to the next place where a temporary may begin."""
-    return -(-size // ALIGNED) * ALIGNED
-
-
-class Buffer(NamedTuple):
-    """A stretch of float32 in one of the tensors that a plan runs with; 0 is the workspace."""
-
-    slot: int
-    offset: int
-    size: int
-
-    def part(self, start: int, size: int) -> "Buffer":
-        return Buffer(self.slot, self.offset + start, size)
-
-
 class _Launch(NamedTuple):
     kernel: Any
     grid: tuple[int, int, int]
@@ -58,37 +44,54 @@ class _Launch(NamedTuple):
     flags: dict[str, Any]
     key: Any
 
+    def run(self, flat: list[Tensor]) -> Any:
+        """Triton's own way."""
+        arguments = [value.of(flat) if isinstance(value, Buffer) else value for value in self.arguments]
+        return self.kernel[self.grid](*arguments, **self.flags)
+
+
+class _Call(NamedTuple):
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def run(self, flat: list[Tensor]) -> None:
+        found = [value.of(flat) if isinstance(value, View) else value for value in self.arguments]
+        named = {name: value.of(flat) if isinstance(value, View) else value for name, value in self.keywords.items()}
+        self.function(*found, **named)
+
 
 class LaunchPlan:
     """Launches in order. `tensor` names what a run is given, `space` takes from the workspace, `release` gives back."""
 
     def __init__(self) -> None:
-        self._launches: list[_Launch] = []
+        self._launches: list[_Launch | _Call] = []
         self._sizes: list[int] = [0]
         self._gaps: list[tuple[int, int]] = []
         self._ready: dict[int, list[tuple[Any, ...]]] = {}
         self._addresses: list[tuple[int, int]] = []
         self._graphs: dict[tuple[int, ...], int | torch.cuda.CUDAGraph] = {}
         self._constants: list[Any] = []
+        self._calls = False
 
     def tensor(self, size: int) -> Buffer:
         """The next tensor of a run, with `size` elements."""
         self._sizes.append(size)
         return Buffer(len(self._sizes) - 1, 0, size)
 
-    def space(self, *shape: int) -> Buffer:
+    def space(self, *shape: int, dtype: torch.dtype = torch.float32) -> Buffer:
         """A temporary in the first stretch of the workspace that is free and long enough."""
-        size = math.prod(shape)
+        size = -(-math.prod(shape) * dtype.itemsize // BYTES)
         needed = aligned(size)
         for k, (start, length) in enumerate(self._gaps):
             if length >= needed:
                 self._gaps[k : k + 1] = [(start + needed, length - needed)] if length > needed else []
-                return Buffer(0, start, size)
+                return Buffer(0, start, size, dtype)
         start = self._sizes[0]
         if self._gaps and sum(self._gaps[-1]) == start:
             start, _ = self._gaps.pop()
         self._sizes[0] = start + needed
-        return Buffer(0, start, size)
+        return Buffer(0, start, size, dtype)
 
     def release(self, *buffers: Buffer) -> None:
         """Later temporaries may lie where these lie."""
@@ -108,6 +111,11 @@ class LaunchPlan:
         whole = (grid[0], grid[1] if len(grid) > 1 else 1, grid[2] if len(grid) > 2 else 1)
         self._launches.append(_Launch(kernel, whole, arguments, flags, key))
 
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
+        """Like `function(*arguments, **keywords)` with a tensor for every view; results go to such tensors."""
+        self._launches.append(_Call(function, arguments, keywords))
+        self._calls = True
+
     def run(self, *tensors: Tensor) -> None:
         """Everything, on the current stream of the tensors' device; complex tensors count as pairs of reals."""
         place = tensors[0].device
@@ -121,25 +129,36 @@ class LaunchPlan:
         if direct:
             device = driver.active.get_current_device()
             ready = self._ready.get(device)
-            if ready is None and all((device, launch.key) in _known for launch in self._launches):
+            if ready is None and all(
+                (device, step.key) in _known for step in self._launches if isinstance(step, _Launch)
+            ):
                 ready = self._ready[device] = self._prepare(device)
             if ready is not None:
-                if place.type != "cuda" or not self._replay(bases, ready):
-                    self._launch(bases, ready, driver.active.get_current_stream(device))
+                stream = driver.active.get_current_stream(device)
+                launch = partial(self._launch, (workspace, *tensors), bases, ready)
+                if place.type != "cuda" or not self._replay((device, stream, *bases), launch):
+                    launch(stream)
                 return
         self._run_plainly([workspace, *tensors], keep=direct)
 
-    def _launch(self, bases: list[int], ready: list[tuple[Any, ...]], stream: int) -> None:
+    def _launch(self, tensors: tuple[Tensor, ...], bases: list[int], ready: list[tuple[Any, ...]], stream: int) -> None:
+        """Kernels by address on `stream`, and calls of torch, for which it is the current stream."""
+        flat = [_reals(tensor) for tensor in tensors] if self._calls else []
         values = self._constants + [bases[slot] + offset for slot, offset in self._addresses]
         for call, x, y, z, function, metadata, pick in ready:
-            call(x, y, z, stream, function, metadata, None, None, None, *pick(values))
+            if pick is None:
+                call(flat)
+            else:
+                call(x, y, z, stream, function, metadata, None, None, None, *pick(values))
 
-    def _replay(self, bases: list[int], ready: list[tuple[Any, ...]]) -> bool:
-        """The launches as a graph, one launch for all, where the tensors lie where they lay in two runs before."""
+    def _replay(self, place: tuple[int, ...], launch: Callable[[int], None]) -> bool:
+        """The launches as a graph, one launch for all, where the tensors lie where they lay in two runs before.
+
+        `place` are device, stream and addresses.
+        """
         if torch.cuda.is_current_stream_capturing():
             # Single launches become a part of the graph that is being made.
             return False
-        place = tuple(bases)
         found = self._graphs.get(place, 0)
         if isinstance(found, int):
             if len(self._graphs) >= _PLACES:
@@ -147,52 +166,45 @@ class LaunchPlan:
             self._graphs[place] = found + 1
             if found < 2:
                 return False
-            found = self._graphs[place] = self._capture(bases, ready)
+            if self._calls:
+                # cuBLAS's handle of this thread must not be made while a graph is.
+                torch.cuda.current_blas_handle()
+            found = self._graphs[place] = side_stream(*place[:2]).capture(launch)
         found.replay()
         return True
-
-    def _capture(self, bases: list[int], ready: list[tuple[Any, ...]]) -> torch.cuda.CUDAGraph:
-        """Nothing is allocated inside, so the graph holds addresses and owns no memory."""
-        graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream(priority=-1)
-        with torch.cuda.stream(side):
-            graph.capture_begin(capture_error_mode="thread_local")
-            self._launch(bases, ready, side.cuda_stream)
-            graph.capture_end()
-        return graph
 
     def _run_plainly(self, tensors: list[Tensor], *, keep: bool) -> None:
         """Triton's own way; with `keep` the compiled kernels are remembered."""
         flat = [_reals(tensor) for tensor in tensors]
-        for launch in self._launches:
-            arguments = [
-                flat[argument.slot][argument.offset : argument.offset + argument.size]
-                if isinstance(argument, Buffer)
-                else argument
-                for argument in launch.arguments
-            ]
-            compiled = launch.kernel[launch.grid](*arguments, **launch.flags)
-            if keep:
-                _known[driver.active.get_current_device(), launch.key] = compiled
+        for step in self._launches:
+            compiled = step.run(flat)
+            if keep and isinstance(step, _Launch):
+                _known[driver.active.get_current_device(), step.key] = compiled
 
     def _prepare(self, device: int) -> list[tuple[Any, ...]]:
         """Of every launch the compiled kernel, the grid, and which of a run's values are its arguments."""
         constants: dict[Any, int] = {}
         addresses: dict[tuple[int, int], int] = {}
-        wanted = []
+        wanted: list[list[tuple[bool, int]]] = []
         for launch in self._launches:
+            if isinstance(launch, _Call):
+                wanted.append([])
+                continue
             names = launch.kernel.arg_names[len(launch.arguments) :]
             row: list[tuple[bool, int]] = []
             for value in (*launch.arguments, *(launch.flags[name] for name in names)):
                 if isinstance(value, Buffer):
-                    row.append((True, addresses.setdefault((value.slot, _BYTES * value.offset), len(addresses))))
+                    row.append((True, addresses.setdefault((value.slot, BYTES * value.offset), len(addresses))))
                 else:
                     # Equal numbers of different types are different arguments.
                     row.append((False, constants.setdefault((type(value), value), len(constants))))
             wanted.append(row)
         self._constants, self._addresses = [value for _, value in constants], list(addresses)
-        ready = []
+        ready: list[tuple[Any, ...]] = []
         for launch, row in zip(self._launches, wanted, strict=True):
+            if isinstance(launch, _Call):
+                ready.append((launch.run, 1, 1, 1, None, None, None))
+                continue
             compiled = _known[device, launch.key]
             pick = itemgetter(*(index + len(constants) if address else index for address, index in row))
             ready.append((compiled.run, *launch.grid, compiled.function, compiled.packed_metadata, pick))
@@ -208,7 +220,7 @@ def _can_be_direct(bases: list[int]) -> bool:
 def specialised(argument: Buffer | float) -> Any:
     """What Triton compiles a kernel for."""
     if isinstance(argument, Buffer):
-        return "pointer", argument.offset * _BYTES % 16 == 0
+        return "pointer", argument.dtype, argument.offset * BYTES % 16 == 0
     if isinstance(argument, int):
         return argument == 1, argument % 16 == 0, -(2**31) <= argument < 2**31
     return type(argument)

@@ -5,61 +5,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tides.kernels.triton.block_config import BlockConfig, padded
+from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import REPARAMS
-from tides.kernels.triton.direct import launch
-from tides.kernels.triton.wide_kernels import heads_backward_kernel, heads_kernel
+from tides.kernels.triton.buffers import Buffer, View
+from tides.kernels.triton.wide_entry_kernels import heads_backward_kernel, heads_kernel
+from tides.kernels.triton.wide_pass import Shares, WidePass, part_of, row_tile
 from tides.kernels.triton.wide_products import sum_over_rows
 
-# Elements of a program's tile.
-_TILE = 2048
 
-
-class Heads:
+def heads(run: WidePass) -> None:
     """Re λ (n, p) and the codes z̃ (n, i) of drive and readout from u (n, h)."""
+    n, h, maps = run.rows, run.layout.width, run.layout.modes + 2 * run.layout.rank
+    found = run.parts["heads"]
+    u, out = View.dense(run.parts["u"], n, h), View.dense(found, n, maps)
+    run.plan.call(torch.mm, u, run.dense("heads", maps, h).mT, out=out)
+    grid, tile = row_tile(n, run.layout.modes)
+    outputs = (run.parts["decay"], run.parts["drive code"], run.parts["readout code"])
+    run.plan.launch(heads_kernel, grid, found, *_vectors(run), *outputs, n, *_numbers(run), **_flags(run, tile))
 
-    def __init__(self, config: BlockConfig, weights: Any) -> None:
-        layout = config.layout
-        self.modes, self.rank = layout.modes, layout.rank
-        self.matrix = torch.cat([weights.decay, weights.drive_down, weights.readout_down])
-        self.bias = torch.cat([weights.decay_bias, weights.drive_down_bias, weights.readout_down_bias])
-        self.norm: Tensor | None = weights.decay_norm
-        self.mix_norm = layout.mix_norm
-        self.numbers = (config.eps, config.clip)
-        block = padded(layout.modes)
-        self.flags = {"P": layout.modes, "R": layout.rank, "PB": block, "IB": padded(layout.rank + 1)}
-        self.flags |= {"BM": max(1, _TILE // block), "RATE_NORM": self.norm is not None}
-        self.flags |= {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
 
-    def forward(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The linear maps (n, p + 2r), Re λ, and the codes."""
-        n = u.shape[0]
-        maps = torch.addmm(self.bias, u, self.matrix.t())
-        decay = u.new_empty(n, self.modes)
-        codes = [u.new_empty(n, self.rank + 1) for _ in range(2)]
-        norm = self.bias if self.norm is None else self.norm
-        launch(heads_kernel, self._grid(n), maps, norm, decay, *codes, n, *self.numbers, **self.flags)
-        return maps, decay, codes[0], codes[1]
+def heads_backward(
+    run: WidePass, shares: Shares, d_decay: Buffer, codes: tuple[Buffer, ...], du: Buffer, d_packed: Buffer
+) -> None:
+    """From the gradients of decay and codes; that of u is added to `du`."""
+    plan, n, h, maps = run.plan, run.rows, run.layout.width, run.layout.modes + 2 * run.layout.rank
+    d_heads = run.room(maps)
+    grid, tile = shares.tile(run.layout.modes)
+    inputs = (run.parts["heads"], *_vectors(run), d_decay, *codes)
+    plan.launch(
+        heads_backward_kernel, grid, *inputs, d_heads, shares.of("heads bias"), n, shares.width, *_numbers(run),
+        **_flags(run, tile), NORM=run.layout.mix_norm,
+    )  # fmt: skip
+    gradient = View.dense(d_heads, n, maps)
+    plan.call(Tensor.addmm_, View.dense(du, n, h), gradient, run.dense("heads", maps, h))
+    u = View.dense(run.parts["u"], n, h)
+    sum_over_rows(plan, gradient, u, part_of(d_packed, run.layout, "heads"))
+    plan.release(d_heads)
 
-    def backward(
-        self, u: Tensor, maps: Tensor, d_decay: Tensor, codes: tuple[Tensor, ...], du: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        """Gradients of weight, bias and norm of the decay, and of both codes' maps; that of u is added to `du`."""
-        n, p, r = u.shape[0], self.modes, self.rank
-        d_maps, grid = torch.empty_like(maps), self._grid(n)
-        partial = u.new_empty(grid[0], p)
-        norm = self.bias if self.norm is None else self.norm
-        launch(
-            heads_backward_kernel, grid, maps, norm, d_decay, *codes, d_maps, partial, n, *self.numbers, **self.flags,
-            NORM=self.mix_norm,
-        )  # fmt: skip
-        du.addmm_(d_maps, self.matrix)
-        d_matrix = sum_over_rows(d_maps, u)
-        d_bias = d_maps.sum(0)
-        d_decay_weight, d_drive, d_readout = d_matrix.split([p, r, r])
-        d_decay_bias, d_drive_bias, d_readout_bias = d_bias.split([p, r, r])
-        d_norm = None if self.norm is None else partial.sum(0)
-        return d_decay_weight, d_decay_bias, d_norm, d_drive, d_drive_bias, d_readout, d_readout_bias
 
-    def _grid(self, n: int) -> tuple[int]:
-        return (-(-n // self.flags["BM"]),)
+def _vectors(run: WidePass) -> tuple[Buffer, Buffer]:
+    bias = run.weight("heads bias")
+    return bias, run.weight("decay norm") if run.layout.rate_norm else bias
+
+
+def _numbers(run: WidePass) -> tuple[float, float]:
+    return run.config.eps, run.config.clip
+
+
+def _flags(run: WidePass, tile: dict[str, int]) -> dict[str, Any]:
+    layout, config = run.layout, run.config
+    flags: dict[str, Any] = {"P": layout.modes, "R": layout.rank, "PB": tile["AB"], "IB": padded(layout.rank + 1)}
+    flags |= {"BM": tile["BM"], "RATE_NORM": layout.rate_norm}
+    return flags | {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clip > 0}

@@ -1,108 +1,117 @@
 """The scans of a wide block, one for each direction of time, and the state they leave behind."""
 
-from functools import lru_cache
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
-from tides.kernels.triton.block_config import BlockConfig, padded
+from tides.kernels.triton.block_config import padded
 from tides.kernels.triton.block_pass import COUNTED
-from tides.kernels.triton.direct import launch
-from tides.kernels.triton.evolve import METHODS, Immediate, ScanPlan
+from tides.kernels.triton.buffers import Buffer, View
+from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
 from tides.kernels.triton.last_kernels import add_last_kernel, take_last_kernel
+from tides.kernels.triton.sum_kernels import clock_sums_kernel
+from tides.kernels.triton.wide_layout import wide_layout
+from tides.kernels.triton.wide_pass import WidePass
+from tides.kernels.triton.wide_weight_kernels import clocks_kernel
+
+# Rows and modes of a tile of the clocks' sums.
+_CLOCK_TILE = (2048, 1)
 
 
 class Scans:
     """States from decay rates (n, p) and the planes of the drives (n, 2p), rows being batch times steps."""
 
-    def __init__(
-        self,
-        config: BlockConfig,
-        shape: tuple[int, int],
-        mask: Tensor | None,
-        gaps: tuple[Tensor, Tensor | None],
-        weights: Any,
-    ) -> None:
-        self.config, self.mask = config, mask
-        self.batch, self.steps = shape
-        self.modes = config.layout.modes
-        self.stage = Immediate(weights.step.device)
-        # An error of a time scale turns every step of a mode the same way: rounded once, from float64.
-        self.scale = torch.exp(weights.step.double()).float()
-        self.scales = self.scale.expand(self.batch, -1).contiguous()
-        self.frequencies = weights.frequency.expand(self.batch, -1).contiguous()
-        self.gaps = [part.contiguous() for part in gaps if part is not None]
-        self.plans = _plans(config, shape, len(self.gaps))
+    def __init__(self, run: WidePass) -> None:
+        self.run, self.plan, self.modes, self.shape = run, run.plan, run.layout.modes, run.shape
+        self.directions = run.layout.directions
 
-    def forward(self, decay: Tensor, drive: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _scans(self) -> list[tuple[ScanPlan, tuple[Buffer, ...]]]:
+        """The scan of every direction with its inputs."""
+        run, config = self.run, self.run.config
+        decay, drive = run.parts["decay"], run.parts["drive"]
+        found = []
+        for reverse in (False, True)[: self.directions]:
+            hold = "preceding" if reverse and config.reverse == "release" else config.hold
+            sizes, method = (self.shape.batch, self.shape.steps, self.modes), METHODS[config.discretisation]
+            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=self.shape.steps != 1)
+            gaps = run.behind if reverse else run.gaps
+            # No beginnings inside, no states before: those pointers are ignored.
+            found.append((scan, (decay, run.parts["frequency"], gaps, run.parts["scale"], *[drive] * 4)))
+        return found
+
+    def _planes(self, joined: Buffer, direction: int) -> View:
+        """Those of one direction in the planes of both, (n, 4p)."""
+        return View.dense(joined, self.run.rows, 2 * self.modes * self.directions).columns(
+            2 * self.modes * direction, 2 * self.modes
+        )
+
+    def _move(self, joined: Buffer, single: list[Buffer], *, join: bool) -> None:
+        for direction, buffer in enumerate(single):
+            one, other = View.dense(buffer, self.run.rows, 2 * self.modes), self._planes(joined, direction)
+            self.plan.call(Tensor.copy_, *((other, one) if join else (one, other)))
+
+    def forward(self, last: list[Buffer]) -> None:
         """The planes of all states (n, 2p), one direction beside the other; s, λ and pending drive of the last step."""
-        states = []
-        for plan, gaps in zip(self.plans, self.gaps, strict=True):
-            states.append(torch.empty_like(drive))
-            inputs = (decay, self.frequencies, gaps, self.scales, *[drive] * 4)
-            plan.run(self.stage, forward_kernel, inputs, (states[-1],))
-        last = [drive.new_empty(self.batch, self.modes, dtype=torch.complex64) for _ in range(3)]
-        mask = drive if self.mask is None else self.mask
-        reals = [torch.view_as_real(part) for part in last]
-        launch(
-            take_last_kernel, (self.batch,), states[0], decay, drive, self.frequencies, mask, *reals, self.steps,
-            P=self.modes, PB=padded(self.modes), BL=COUNTED, HAS_VALID=self.mask is not None,
-            FOLLOWING=self.config.hold == "following",
+        run, plan, states = self.run, self.plan, self.run.parts["states"]
+        frequency, scale = run.parts["frequency"], run.parts["scale"]
+        batch, tile = (self.shape.batch,), padded(self.modes)
+        plan.launch(clocks_kernel, batch, run.weight("frequency"), frequency, scale, self.modes, PB=tile)
+        single = [run.room(2 * self.modes) for _ in range(2)] if self.directions == 2 else [states]
+        for (scan, inputs), out in zip(self._scans(), single, strict=True):
+            scan.run(plan, forward_kernel, inputs, (out,))
+        plan.launch(
+            take_last_kernel, batch, single[0], run.parts["decay"], run.parts["drive"], frequency, run.valid, *last,
+            self.shape.steps, P=self.modes, PB=tile, BL=COUNTED, **run.has_valid,
+            FOLLOWING=run.config.hold == "following",
         )  # fmt: skip
-        return states[0] if len(states) == 1 else torch.cat(states, dim=1), last
+        if self.directions == 2:
+            self._move(states, single, join=True)
+            plan.release(*single)
 
     def backward(
-        self,
-        gradient: Tensor,
-        d_last: tuple[Tensor | None, ...],
-        states: Tensor,
-        decay: Tensor,
-        drive: Tensor,
-        *,
-        with_gaps: bool,
-    ) -> tuple[Tensor, Tensor, list[Tensor | None], tuple[Tensor, Tensor]]:
-        """Gradients of decay, drive, both directions' gaps, and of frequencies and log steps."""
-        d_s, d_lam, d_pending = d_last
-        plans = self.plans
-        parts = [part.contiguous() for part in gradient.chunk(len(plans), 1)]
-        self._add_last(parts[0], d_s, 2 * self.modes)
-        d_decay, d_drive = torch.empty_like(decay), torch.empty_like(drive)
-        d_gaps: list[Tensor | None] = [None, None]
-        of_clocks = []
-        for k, (plan, s) in enumerate(zip(plans, states.chunk(len(plans), 1), strict=True)):
-            clocks = [decay.new_empty(plan.rows, plan.chunks, plan.modes) for _ in range(2)]
-            d_gap = decay.new_empty(plan.rows, plan.steps, plan.mode_blocks)
-            inputs = (decay, self.frequencies, self.gaps[k], self.scales, *[drive] * 4)
-            outputs = (parts[k], s.contiguous(), d_decay, clocks[0], d_gap, clocks[1], d_drive, d_drive)
-            plan.run(self.stage, adjoint_kernel, inputs, outputs, ADD=k > 0)
-            d_gaps[k] = d_gap.sum(2) if with_gaps else None
-            of_clocks.append([clock.view(-1, self.modes).sum(0) for clock in clocks])
-        self._add_last(d_decay, d_lam, self.modes, step=2)
-        self._add_last(d_drive, d_pending if self.config.hold == "following" else None, 2 * self.modes)
-        d_frequency, d_scale = (sum(shares[1:], start=shares[0]) for shares in zip(*of_clocks, strict=True))
-        if d_lam is not None:
-            d_frequency = d_frequency + torch.view_as_real(d_lam.resolve_conj())[..., 1].sum(0)
-        return d_decay, d_drive, d_gaps, (d_frequency, d_scale.mul_(self.scale))
+        self, ds: Buffer, changes: list[Buffer | None], d_gaps: list[Buffer | None], d_packed: Buffer
+    ) -> tuple[Buffer, Buffer]:
+        """Gradients of decay and drive; those of the gaps where they are wanted, and of the clocks.
 
-    def _add_last(self, target: Tensor, change: Tensor | None, width: int, step: int = 1) -> None:
-        """Add to the last valid step of every sequence; `width` numbers of a step, every `step`-th one of `change`."""
-        if change is None:
-            return
-        mask = target if self.mask is None else self.mask
-        launch(
-            add_last_kernel, (self.batch,), target, torch.view_as_real(change.resolve_conj()).contiguous(), mask,
-            self.steps, 0, step, WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.mask is not None,
+        `changes` are the gradients of the last step's s, λ and pending drive; `ds` is released.
+        """
+        run, plan, modes = self.run, self.plan, self.modes
+        d_s, d_lam, d_pending = changes
+        states, d_states = [run.parts["states"]], [ds]
+        if self.directions == 2:
+            states, d_states = ([run.room(2 * modes) for _ in range(2)] for _ in range(2))
+            self._move(run.parts["states"], states, join=False)
+            self._move(ds, d_states, join=False)
+        self._add_last(d_states[0], d_s, 2 * modes)
+        d_decay, d_drive, clocks, rows = run.room(modes), run.room(2 * modes), list[Buffer](), 0
+        for k, (scan, inputs) in enumerate(self._scans()):
+            rows = self.shape.batch * scan.chunks
+            clocks += [plan.space(rows, modes) for _ in range(2)]
+            wanted, alone = d_gaps[k], scan.mode_blocks == 1
+            d_gap = wanted if wanted is not None and alone else plan.space(run.rows, scan.mode_blocks)
+            outputs = (d_states[k], states[k], d_decay, clocks[-2], d_gap, clocks[-1], d_drive, d_drive)
+            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
+            if wanted is not None and not alone:
+                shares = View.dense(d_gap, run.rows, scan.mode_blocks)
+                plan.call(torch.sum, shares, 1, out=View.dense(wanted, run.rows))
+            if d_gap is not wanted:
+                plan.release(d_gap)
+        tall, wide = _CLOCK_TILE
+        plan.launch(
+            clock_sums_kernel, (-(-modes // wide), 1), *clocks[:2], *clocks[-2:], d_decay if d_lam is None else d_lam,
+            run.packed, d_packed, rows, self.shape.batch, 0, wide_layout(run.layout).starts["frequency"], modes,
+            BR=tall, BP=wide, BOTH=self.directions == 2, HAS_LAM=d_lam is not None,
         )  # fmt: skip
+        plan.release(*clocks, ds, *([*states, *d_states] if self.directions == 2 else []))
+        self._add_last(d_decay, d_lam, modes, step=2)
+        self._add_last(d_drive, d_pending, 2 * modes)
+        return d_decay, d_drive
 
-
-@lru_cache(maxsize=128)
-def _plans(config: BlockConfig, shape: tuple[int, int], directions: int) -> list[ScanPlan]:
-    plans = []
-    for reverse in (False, True)[:directions]:
-        hold = "preceding" if reverse and config.reverse == "release" else config.hold
-        method, steps = METHODS[config.discretisation], shape[1]
-        plans.append(ScanPlan((*shape, config.layout.modes), method, hold, reverse, static_frequency=steps != 1))
-    return plans
+    def _add_last(self, target: Buffer, change: Buffer | None, width: int, step: int = 1) -> None:
+        """Add to the last valid step of every sequence; `width` numbers of a step, every `step`-th one of `change`."""
+        if change is not None:
+            self.plan.launch(
+                add_last_kernel, (self.shape.batch,), target, change, self.run.valid, self.shape.steps, 0, step,
+                WIDTH=width, WB=padded(width), BL=COUNTED, **self.run.has_valid,
+            )  # fmt: skip

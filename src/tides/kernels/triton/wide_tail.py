@@ -1,52 +1,48 @@
 """The tail of a wide block, GLU(GELU(y)) with its dropout: matrix products; y alone is kept."""
 
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from tides.kernels.triton.block_config import BlockConfig
+from tides.kernels.triton.buffers import Buffer, View
+from tides.kernels.triton.wide_pass import Shares, WidePass, part_of, row_tile
 from tides.kernels.triton.wide_products import sum_over_rows
+from tides.kernels.triton.wide_tail_kernels import activate_kernel, gate_backward_kernel, gate_kernel, residual_kernel
 
-_aten = torch.ops.aten
+
+def tail(run: WidePass, activated: Buffer, out: Buffer) -> None:
+    """x and what drop(GELU(y)) adds to it; `activated` is overwritten."""
+    plan, n, h, f = run.plan, run.rows, run.layout.width, run.layout.inner
+    linear, gated = run.room(2 * f), run.room(f)
+    plan.call(torch.mm, View.dense(activated, n, h), run.dense("inner", 2 * f, h).mT, out=View.dense(linear, n, 2 * f))
+    grid, tile = row_tile(n, f)
+    plan.launch(gate_kernel, grid, linear, run.weight("inner bias"), gated, n, **tile)
+    plan.call(torch.mm, View.dense(gated, n, f), run.dense("out", h, f).mT, out=View.dense(activated, n, h))
+    grid, tile = row_tile(n, h)
+    inputs = (run.x, activated, run.weight("out bias"), run.seed)
+    plan.launch(residual_kernel, grid, *inputs, out, n, **tile, DROP=run.config.dropout)
+    plan.release(linear, gated)
 
 
-class Tail:
-    """Both inner maps are one, in the order of `F.glu`: values, then gates."""
-
-    def __init__(self, config: BlockConfig, weights: Any) -> None:
-        self.dropout = config.dropout
-        self.inner = torch.cat([weights.value, weights.gate])
-        self.inner_bias = torch.cat([weights.value_bias, weights.gate_bias])
-        self.out, self.out_bias = weights.out, weights.out_bias
-
-    def forward(self, activated: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """What GELU(y) adds to the residual, and dropout's masks."""
-        first = second = None
-        if self.dropout > 0:
-            activated, first = torch.native_dropout(activated, self.dropout, True)
-        linear = torch.addmm(self.inner_bias, activated, self.inner.t())
-        added = torch.addmm(self.out_bias, _aten.glu(linear, -1), self.out.t())
-        if self.dropout > 0:
-            added, second = torch.native_dropout(added, self.dropout, True)
-        return added, first, second
-
-    def backward(
-        self, gradient: Tensor, y: Tensor, first: Tensor | None, second: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Gradients of y and of the six weights."""
-        if second is not None:
-            gradient = _aten.native_dropout_backward(gradient, second, 1 / (1 - self.dropout))
-        activated = _aten.gelu(y)
-        if first is not None:
-            activated = _aten.native_dropout_backward(activated, first, 1 / (1 - self.dropout))
-        linear = torch.addmm(self.inner_bias, activated, self.inner.t())
-        d_out = sum_over_rows(gradient, _aten.glu(linear, -1))
-        d_linear = _aten.glu_backward(torch.mm(gradient, self.out), linear, -1)
-        d_value, d_gate = sum_over_rows(d_linear, activated).chunk(2)
-        d_value_bias, d_gate_bias = d_linear.sum(0).chunk(2)
-        dy = torch.mm(d_linear, self.inner)
-        if first is not None:
-            dy = _aten.native_dropout_backward(dy, first, 1 / (1 - self.dropout))
-        dy = _aten.gelu_backward(dy, y)
-        return dy, (d_value, d_value_bias, d_gate, d_gate_bias, d_out, gradient.sum(0))
+def tail_backward(run: WidePass, shares: Shares, gradient: Buffer, d_packed: Buffer) -> Buffer:
+    """The gradient of drop(GELU(y)) from that of the output."""
+    plan, layout, n, h, f = run.plan, run.layout, run.rows, run.layout.width, run.layout.inner
+    drops = run.config.dropout > 0
+    activated, linear, d_gated, gated = run.room(h), run.room(2 * f), run.room(f), run.room(f)
+    dropped = run.room(h) if drops else gradient
+    grid, tile = shares.tile(h)
+    tensors = (run.parts["y"], gradient, run.seed, activated, dropped, shares.of("out bias"))
+    plan.launch(activate_kernel, grid, *tensors, n, shares.width, **tile, DROP=run.config.dropout)
+    inner, out = run.dense("inner", 2 * f, h), run.dense("out", h, f)
+    units, change = View.dense(activated, n, h), View.dense(dropped, n, h)
+    plan.call(torch.mm, units, inner.mT, out=View.dense(linear, n, 2 * f))
+    plan.call(torch.mm, change, out, out=View.dense(d_gated, n, f))
+    grid, tile = shares.tile(f)
+    inputs = (linear, run.weight("inner bias"), d_gated)
+    plan.launch(gate_backward_kernel, grid, *inputs, gated, shares.of("inner bias"), n, shares.width, **tile)
+    d_linear = View.dense(linear, n, 2 * f)
+    sum_over_rows(plan, change, View.dense(gated, n, f), part_of(d_packed, layout, "out"))
+    sum_over_rows(plan, d_linear, units, part_of(d_packed, layout, "inner"))
+    plan.release(d_gated, gated, activated, *([dropped] if drops else []))
+    d_activated = run.room(h)
+    plan.call(torch.mm, d_linear, inner, out=View.dense(d_activated, n, h))
+    plan.release(linear)
+    return d_activated

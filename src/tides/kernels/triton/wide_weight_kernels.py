@@ -67,10 +67,10 @@ def columns_kernel(up, base, out, H, P2, R, BLOCK: tl.constexpr):
 
 @triton.jit
 def unpack_kernel(
-    d_kernel, spread, up, base, norm, d_up, d_base, d_norm, H, P, R, BLOCK: tl.constexpr, READOUT: tl.constexpr,
-    NORM: tl.constexpr,
+    d_kernel, largest, spread, up, base, norm, d_up, d_base, d_norm, H, P, R, BLOCK: tl.constexpr,
+    SIGNED: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of one mode's weights from that of K, (i, h, 2p) or for the readout (2p, i, h) and signed.
+    """Gradients of one mode's weights from that of K (2p, i, h), which is in units (`wide_sum_kernels`).
 
     `spread` (h, 2p, i) is p times what comes from the column norms.
     """
@@ -86,11 +86,15 @@ def unpack_kernel(
         c = at // (R + 1) % 2
         h = at // (2 * (R + 1))
         o = 2 * p + c
-        if READOUT:
-            found = tl.load(d_kernel + (o * (R + 1) + i) * H + h, inside, 0.0)
+        found = tl.load(d_kernel + (o * (R + 1) + i) * H + h, inside, 0.0)
+        unit, _ = unit_of(tl.load(largest + 2 * P + h, inside, 0.0))
+        found = found * unit
+        unit, _ = unit_of(tl.load(largest + o, inside, 0.0))
+        found = found * unit
+        unit, _ = unit_of(tl.load(largest + 2 * P + H + i, inside, 0.0))
+        found = found * (unit * 32768.0)
+        if SIGNED:
             found = tl.where(c == 1, -found, found)
-        else:
-            found = tl.load(d_kernel + (i * H + h) * (2 * P) + o, inside, 0.0)
         if NORM:
             total += found * load_factors(up, base, h, o, i, inside, H, R)
             found = found * weight + tl.load(spread + (h * (2 * P) + o) * (R + 1) + i, inside, 0.0) / P
@@ -99,3 +103,14 @@ def unpack_kernel(
         tl.store(d_base + place, found, inside & (i == R))
     if NORM:
         tl.store(d_norm + p, tl.sum(total, axis=0))
+
+
+@triton.jit
+def clocks_kernel(clocks, frequency, scale, P, PB: tl.constexpr):
+    """A sequence's row of frequencies, which `clocks` begins with, and of time scales, from their logarithms."""
+    mode = tl.arange(0, PB)
+    at = tl.program_id(0) * P + mode
+    tl.store(frequency + at, tl.load(clocks + mode, mode < P, 0.0), mode < P)
+    # An error of a time scale turns every step of a mode the same way: rounded once, from float64.
+    step = tl.exp(tl.load(clocks + P + mode, mode < P, 0.0).to(tl.float64))
+    tl.store(scale + at, step.to(tl.float32), mode < P)
