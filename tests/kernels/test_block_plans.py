@@ -41,7 +41,7 @@ def _peak(config: BlockConfig, shape: BlockShape, forward: LaunchPlan, backward:
 
 def test_a_large_batch_goes_through_the_backward_pass_in_parts() -> None:
     config, shape, *passes = _plans(**WORMS)
-    assert [part.sequences for part in shape.parts] == [5, 5]
+    assert [part.sequences for part in shape.parts] == [4, 3, 3]
     assert not shape.keeps, "what is made again part by part would be the most of what is held"
     # The rest of a training step takes about 12 MB more.
     assert _peak(config, shape, *passes) < 137
@@ -50,11 +50,16 @@ def test_a_large_batch_goes_through_the_backward_pass_in_parts() -> None:
 def test_parts_of_a_batch_follow_one_another() -> None:
     *_, shape, _, _ = _plans("paper-100k", 11, 30_000)
     ends = [(part.first, part.start, part.stop, part.last) for part in shape.parts]
-    assert ends == [(0, 0, 120_000, False), (4, 120_000, 240_000, False), (8, 240_000, 330_000, True)]
+    assert ends == [
+        (0, 0, 90_000, False),
+        (3, 90_000, 180_000, False),
+        (6, 180_000, 270_000, False),
+        (9, 270_000, 330_000, True),
+    ]
     assert sum(part.sequences for part in shape.parts) == 11
 
 
-@pytest.mark.parametrize(("steps", "launches", "most"), [(1000, 36 + 76, 32), (10_000, 36 + 140, 132)])
+@pytest.mark.parametrize(("steps", "launches", "most"), [(1000, 36 + 76, 32), (10_000, 36 + 140, 139)])
 def test_a_small_batch_is_one_part(steps: int, launches: int, most: float) -> None:
     config, shape, forward, backward = _plans("paper-100k", 8, steps)
     assert [part.sequences for part in shape.parts] == [8]

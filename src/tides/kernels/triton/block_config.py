@@ -1,6 +1,7 @@
 """What decides about a block's kernels besides its tensors."""
 
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
@@ -10,8 +11,8 @@ from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
 _KEPT = 1 << 20
-# The backward pass of a model goes through parts of its batch in which they have at most so many: 42 MB.
-_PART = 10 << 20
+# The backward pass of a model goes through parts of its batch in which they have at most so many: 38 MB.
+_PART = 9 << 20
 # Sequences of a part at least: the scans of a single one would leave most of a GPU idle.
 _FEWEST = 2
 
@@ -85,7 +86,6 @@ class BlockShape(NamedTuple):
         """`whole`: the blocks are all of their model."""
         elements = steps * layout.modes * (3 + 2 * layout.directions)
         fitting = _PART // elements
-        # As even as can be.
         part = batch if models > 1 or fitting < _FEWEST else -(-batch // -(-batch // fitting))
         # The backward pass of a model's only block comes next: if it takes all sequences at once, what it would make
         # again takes no more memory if it is kept.
@@ -107,8 +107,13 @@ class BlockShape(NamedTuple):
     @property
     def parts(self) -> list[Part]:
         """In the order in which the backward pass walks through them, none larger than the first."""
-        bounds = [(first, min(first + self.part, self.batch)) for first in range(0, self.batch, self.part)]
-        return [Part(a, self.models * (b - a), a * self.steps, b * self.steps, last=b == self.batch) for a, b in bounds]
+        count = -(-self.batch // self.part)
+        # As even as can be, the larger ones first.
+        ends = [-(-self.batch * (k + 1) // count) for k in range(count)]
+        return [
+            Part(first, self.models * (end - first), first * self.steps, end * self.steps, last=end == self.batch)
+            for first, end in pairwise([0, *ends])
+        ]
 
 
 def padded(size: int) -> int:

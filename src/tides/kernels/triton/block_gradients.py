@@ -4,8 +4,6 @@ A part of the batch goes through all of them before the next begins. Sums for th
 from part to part, those of each program in a row of its own, and are added up behind the last part.
 """
 
-from typing import NamedTuple
-
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
 from tides.kernels.triton.block_backward_kernels import (
     drive_backward_kernel,
@@ -15,27 +13,23 @@ from tides.kernels.triton.block_backward_kernels import (
 )
 from tides.kernels.triton.block_config import Part, padded, scan_chunk
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
+from tides.kernels.triton.block_sums import ProgramSums, WeightSums, pair_flags, sum_rows
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, PAIR_ROWS, TILES, pair_width, share, tile_of
-from tides.kernels.triton.block_weight_kernels import block_weight_kernel
+from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
 from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
-from tides.kernels.triton.sum_kernels import clock_sums_kernel, sum_kernel
+from tides.kernels.triton.sum_kernels import clock_sums_kernel
 
-# Launch shapes measured on an H200: rows of a tile, programs that keep sums, programs for the sums of the mixes'
-# weights, tiles each of them has at least and numbers it holds, steps of a range.
+# Launch shapes measured on an H200: rows of a tile, programs that keep sums, numbers that a range takes and the most
+# steps it has.
 _ROWS = 64
 _PROGRAMS = 528
-_SUM_PROGRAMS = 1056
-_SUM_TILES = 4
-_SUMS = 3072
-_RANGE = (26880, 1 << 17)
+_RANGE = (6 << 20, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
-# Rows and columns of a tile that is summed up; rows and modes of the clocks'.
-_SUM_TILE = (64, 32)
+# Rows and modes of a tile of clocks that is summed up.
 _CLOCK_TILE = (2048, 1)
 
 
@@ -46,15 +40,10 @@ class BlockGradients:
         self.run, self.plan, self.layout, self.shape = run, run.plan, run.layout, run.shape
         # The gradient of u collects where dx goes.
         self.gradient, self.d_u, self.d_packed = gradient, dx, d_packed
-        # About an eighth of the steps: what a range needs is then small beside what the batch keeps.
-        least, most = _RANGE
-        rows, models = run.shape.rows, run.shape.models
-        eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
         parts = run.shape.parts
         # The largest part comes first.
         self.rows = parts[0].stop
-        self.range = min(self.rows, max(_ROWS, min(most, max(least, eighth)) // models))
-        self.jb = pair_width(run.layout.rank)
+        self.range = self._range()
         self.totals = self._totals()
         self.several = len(parts) > 1
         if self.several:
@@ -62,6 +51,22 @@ class BlockGradients:
             self._begin_leave()
             self._begin_scans()
             self._begin_enter()
+
+    def _range(self) -> int:
+        """Steps of a range, all ranges about as long."""
+        layout, rows, models = self.layout, self.shape.rows, self.shape.models
+        room, most = _RANGE
+        width = layout.width * (2 if layout.mix_norm else 1) + layout.rank + (0 if self._lends() else 3 * layout.inner)
+        # About an eighth of many steps: what a range needs is then small beside what the batch keeps.
+        eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
+        longest = max(_ROWS, max(room // width, min(most, eighth)) // models)
+        count = -(-self.rows // longest)
+        return min(self.rows, -(-self.rows // (count * _ROWS)) * _ROWS)
+
+    def _lends(self) -> bool:
+        """Whether the gradients of both directions' states have room for what the tail's sums need before them."""
+        layout = self.layout
+        return layout.directions == 2 and layout.inner <= layout.modes and self.shape.models == 1
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
         """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
@@ -74,7 +79,7 @@ class BlockGradients:
         """Room for what `leave` sums up."""
         layout = self.layout
         self.tail_sums = self._program_sums("tail_sums", self.range, layout.at_drive - layout.at_skip)
-        self.readout_weights = WeightSums(self, self.totals[-1], self.run.readout_width, output=True)
+        self.readout_weights = WeightSums(self.run, self.range, self.totals[-1], self.run.readout_width, output=True)
 
     def leave(self, part: Part, states: list[Buffer]) -> list[Buffer]:
         """The gradients of the states; the skip connection's share of du is in `d_u`."""
@@ -86,8 +91,8 @@ class BlockGradients:
         if not self.several:
             self._begin_leave()
         sums, weights, sums_tile = self.tail_sums, self.readout_weights, TILES["tail_sums"]
-        d_inner = plan.space(shape.models, self.range, 2 * layout.inner)
-        gated = plan.space(shape.models, self.range, layout.inner)
+        lent = self._lends()
+        inner = [] if lent else [plan.space(shape.models, self.range, n * layout.inner) for n in (2, 1)]
         matrices = run.readout
         readout, backward, tail_tile = (run.tile(name) for name in ("readout", "readout_backward", "tail"))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
@@ -101,7 +106,11 @@ class BlockGradients:
                 d_square, codes, *place, part.start, layout.at_readout_code, config.eps, config.factor,
                 **run.readout_flags, **run.tile_flags(readout, run.hb),
             )  # fmt: skip
-            tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, d_inner, gated)
+            if lent:
+                rows = min(self.range, part.stop - start)
+                begin = 2 * layout.modes * (start - part.start)
+                inner = [state.part(begin, n * layout.inner * rows) for n, state in zip((2, 1), d_states, strict=True)]
+            tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, *inner)
             plan.launch(
                 tail_backward_block_kernel, run.grid(tail_tile, self.range), *tail, *place, layout.at_skip,
                 **tail_flags, **tail_tile.flags,
@@ -116,10 +125,10 @@ class BlockGradients:
                 layout.at_skip, config.factor, **backward_flags,
             )  # fmt: skip
             weights.add(part, buffers, start, both)
-        plan.release(*set(buffers), d_inner, gated)
+        plan.release(*set(buffers), *([] if lent else inner))
         if part.last:
             at = self.d_packed.part(layout.at_skip, sums.width)
-            self.sum(sums.partial, at, sums.programs, sums.width, layout.size)
+            sum_rows(plan, shape.models, sums.partial, at, sums.programs, sums.width, layout.size)
             weights.finish()
             plan.release(sums.partial)
         return d_states
@@ -174,7 +183,7 @@ class BlockGradients:
     def _begin_enter(self) -> None:
         """Room for what `enter` sums up."""
         layout = self.layout
-        self.drive_weights = WeightSums(self, self.totals[0], self.run.ob, output=False)
+        self.drive_weights = WeightSums(self.run, self.range, self.totals[0], self.run.ob, output=False)
         self.heads_sums = self._program_sums("heads", self.rows, layout.at_skip + 2 * layout.width)
 
     def enter(self, part: Part, d_decay: Buffer, d_drive: Buffer, d_affine: Buffer) -> None:
@@ -205,7 +214,17 @@ class BlockGradients:
             weights.finish()
             self._unpack()
             packed, split = self.d_packed, layout.at_skip
-            self.sum(sums.partial, packed, sums.programs, sums.width, layout.size, rest=d_affine, split=split)
+            sum_rows(
+                plan,
+                shape.models,
+                sums.partial,
+                packed,
+                sums.programs,
+                sums.width,
+                layout.size,
+                rest=d_affine,
+                split=split,
+            )
             plan.release(sums.partial)
 
     def norm(self, d_affine: Buffer) -> None:
@@ -216,14 +235,14 @@ class BlockGradients:
             self.d_u, rows, **run.norm_flags, BM=_ROWS, HAS_VALID=self.shape.masked,
         )  # fmt: skip
 
-    def _program_sums(self, tile: str, rows: int, width: int) -> "ProgramSums":
+    def _program_sums(self, tile: str, rows: int, width: int) -> ProgramSums:
         tiles, programs = shares(rows, TILES[tile].rows, _PROGRAMS)
         return ProgramSums(self.plan.space(self.shape.models, programs, width), tiles, programs, width)
 
     def _totals(self) -> list[Buffer]:
         """Room for the gradients of K and of the Gram form, as `block_weight_kernel` has them, the drive's first."""
         run, layout, models = self.run, self.layout, self.shape.models
-        pairs = layout.rank * self.jb + run.ib if layout.mix_norm else 0
+        pairs = pair_flags(layout)["PAIRS"]
         widths = (run.ob, run.readout_width)
         sizes = [models * run.hb * ((layout.rank + 1) * width + pairs) for width in widths]
         self.whole = self.plan.space(sum(sizes))
@@ -238,65 +257,10 @@ class BlockGradients:
             plan.launch(
                 unpack_kernel, (layout.width, models, mixes), run.packed, total, self.d_packed, d_norm, layout.size,
                 base, step, H=layout.width, P=modes, R=layout.rank, HB=run.hb, PB=padded(2 * modes), IB=run.ib,
-                JB=self.jb, NORM=layout.mix_norm,
+                **pair_flags(layout),
             )  # fmt: skip
             if layout.mix_norm:
                 at = self.d_packed.part(layout.at_norm(base, modes // layout.modes), modes)
-                self.sum(d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
+                sum_rows(plan, models, d_norm, at, layout.width, modes, layout.size, mixes=mixes, step=step)
             plan.release(d_norm)
         plan.release(self.whole)
-
-    def sum(
-        self, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *, rest: Buffer | None = None,
-        split: int | None = None, mixes: int = 1, step: int = 0,
-    ) -> None:  # fmt: skip
-        """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`."""
-        tall, wide = _SUM_TILE
-        self.plan.launch(
-            sum_kernel, (-(-width // wide), self.shape.models, mixes), partial, out, rest or out, rows, width,
-            width if split is None else split, stride, step, BR=tall, BC=wide,
-        )  # fmt: skip
-
-
-class ProgramSums(NamedTuple):
-    """Programs that visit so many tiles each, with `width` sums in a row of `partial`."""
-
-    partial: Buffer
-    tiles: int
-    programs: int
-    width: int
-
-
-class WeightSums:
-    """The sums for one mix's weights, with `width` planes: range by range in a row for every split, then all rows."""
-
-    def __init__(self, gradients: BlockGradients, total: Buffer, width: int, *, output: bool) -> None:
-        self.gradients, self.total = gradients, total
-        run, layout, rows, jb = gradients.run, gradients.layout, gradients.range, gradients.jb
-        tile = tile_of("weights", width)
-        pairs = -(-layout.rank * jb // PAIR_ROWS) + run.ib // PAIR_ROWS if layout.mix_norm else 0
-        group = share(layout.rank + 1, run.hb * width, _SUMS)
-        tiles = share(pairs, PAIR_ROWS * run.hb, _SUMS // 2) if pairs else 1
-        self.kinds = -(-(layout.rank + 1) // group) + -(-pairs // tiles)
-        least = -(-rows * run.shape.models * self.kinds // (_SUM_PROGRAMS * tile.rows))
-        self.per_split = max(_SUM_TILES, least) * tile.rows
-        self.splits = -(-rows // self.per_split)
-        self.partial = run.plan.space(self.splits * total.size)
-        self.flags = {"H": layout.width, "P2": 2 * layout.modes, "R": layout.rank, "HB": run.hb, "OB": width}
-        self.flags |= {"IB": run.ib, "JB": jb, "GROUP": group, "PAIRS": tiles, "TALL": PAIR_ROWS}
-        self.flags |= {"STAGES": tile.stages, "NORM": layout.mix_norm, "OUTPUT": output} | tile.flags
-        self.flags |= {"BOTH": output and layout.directions == 2}
-
-    def add(self, part: Part, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer]) -> None:
-        """A range; the first one comes first."""
-        run, shape = self.gradients.run, self.gradients.shape
-        left, d_square, codes = buffers
-        run.plan.launch(
-            block_weight_kernel, (self.kinds, self.splits, shape.models), left, *right, codes, d_square, self.partial,
-            part.stop, start, self.gradients.range, part.start, self.per_split, **self.flags, PRECISION=run.precision,
-        )  # fmt: skip
-
-    def finish(self) -> None:
-        size = self.total.size // self.gradients.shape.models
-        self.gradients.sum(self.partial, self.total, self.splits, size, size)
-        self.gradients.plan.release(self.partial)

@@ -48,7 +48,7 @@ TILES = {
     "readout_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_backward_wide": Tile(64, 4, 2, 128),
     "drive_backward_wide": Tile(64, 4, 3, 64, registers=128),
-    "weights_wide": Tile(16, 1, 3, 0),
+    "weights_wide": Tile(16, 1, 1, 0),
 }
 
 
@@ -58,12 +58,18 @@ def tile_of(name: str, planes: int) -> Tile:
     return TILES[wide if planes > 32 and wide in TILES else name]
 
 
-def pair_width(rank: int) -> int:
-    """Room for the z_j of a pair z_i z_j."""
+def pair_side(rank: int) -> int:
+    """Of how many numbers the pairs z_i z_j are summed up, some of them zeros."""
     return max(8, 1 << (rank - 1).bit_length())
 
 
+def pair_rows(rank: int) -> int:
+    """The pairs i ≤ j of so many numbers, and z̃ itself, in whole tiles."""
+    side = pair_side(rank)
+    return -(-(side * (side + 1) // 2 + rank + 1) // PAIR_ROWS) * PAIR_ROWS
+
+
 def share(count: int, size: int, most: int) -> int:
-    """How many of `count` sums of `size` numbers a program takes that has room for `most` numbers; all about as many."""
+    """How many of `count` sums of `size` numbers a program takes that has room for `most`; all take about as many."""
     programs = -(-count // max(1, most // size))
     return -(-count // programs)

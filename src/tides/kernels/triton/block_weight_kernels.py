@@ -96,51 +96,72 @@ def sum_members(
 
 
 @triton.jit
+def load_pairs(
+    codes, row, live, ahead, back, R: tl.constexpr, SIDE: tl.constexpr, TALL: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
+    """Products of pairs (TALL, rows), tile TILE of those that `block_tiles.pair_rows` counts.
+
+    The pairs of SIDE numbers are SIDE / 2 groups of SIDE: group t has z_t z_j where j ≥ t, and where j < t the pairs of
+    a number that many places before the last, counted backwards. Behind them come the squares of the second half, then
+    z̃ itself. `ahead` and `back` are z_j and z_(SIDE − 1 − j).
+    """
+    half: tl.constexpr = SIDE // 2
+    start: tl.constexpr = TILE * TALL
+    n = start + tl.arange(0, TALL)
+    if start < SIDE * half:
+        t = n // SIDE
+        j = n % SIDE
+        first: tl.constexpr = start // SIDE
+        one = load_member(codes, row, live, first, R)
+        other = load_member(codes, row, live, SIDE - 1 - first, R)
+        if SIDE < TALL:
+            early = (t == first)[:, None]
+            one = tl.where(early, one, load_member(codes, row, live, first + 1, R))
+            other = tl.where(early, other, load_member(codes, row, live, SIDE - 2 - first, R))
+        weight = tl.where((j >= t)[:, None], one, other)
+        return weight * tl.where((j >= t)[:, None], ahead, back)
+    else:
+        n -= SIDE * half
+        z = load_members(codes, row, live, tl.where(n < half, half + n, n - half), R)
+        return tl.where((n < half)[:, None], z * z, z)
+
+
+@triton.jit
 def sum_pairs(
     codes, d_square, out, start, limit, FIRST: tl.constexpr, COUNT: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, JB: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr, PRECISION: tl.constexpr,
+    HB: tl.constexpr, SIDE: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Tiles FIRST, … of Σ z_i z_j dq_h (R · JB, HB) and, behind them, Σ z̃_j dq_h (IB, HB)."""
-    tiles: tl.constexpr = (R * JB + TALL - 1) // TALL
+    """Tiles FIRST, … of the sums Σ (z_i z_j) dq_h over pairs (pairs, HB)."""
     h = tl.arange(0, HB)[None, :]
-    m = tl.arange(0, TALL)
     totals = zeros(COUNT, TALL, HB)
     for offset in range(0, limit, BM):
         row = offset + tl.arange(0, BM)
         live = row < limit
         change = split(tl.load(d_square + row[:, None] * H + h, live[:, None] & (h < H), 0.0))
-        other = load_members(codes, row, live, m % JB, R)
+        j = tl.arange(0, TALL) % SIDE
+        ahead = load_members(codes, row, live, j, R)
+        back = load_members(codes, row, live, SIDE - 1 - j, R)
         sums = ()
         for k in tl.static_range(COUNT):
-            if FIRST + k < tiles:
-                i = (FIRST + k) * TALL // JB
-                weight = load_member(codes, row, live, i, R)
-                if JB < TALL:
-                    weight = tl.where((m < JB)[:, None], weight, load_member(codes, row, live, i + 1, R))
-                pairs = weight * other
-            else:
-                pairs = load_members(codes, row, live, (FIRST + k - tiles) * TALL + m, R)
-            sums += (product(split(pairs), change, PRECISION, totals[k]),)  # type: ignore[assignment]
+            pairs = split(load_pairs(codes, row, live, ahead, back, R, SIDE, TALL, FIRST + k))
+            sums += (product(pairs, change, PRECISION, totals[k]),)  # type: ignore[assignment]
         totals = sums
     for k in tl.static_range(COUNT):
-        pair = (FIRST + k) * TALL + m[:, None]
-        if FIRST + k < tiles:
-            add_sums(out, pair * HB + h, totals[k], pair + h * 0 < R * JB, start)
-        else:
-            add_sums(out, (pair - tiles * TALL + R * JB) * HB + h, totals[k], pair + h * 0 >= 0, start)
+        pair = (FIRST + k) * TALL + tl.arange(0, TALL)[:, None]
+        add_sums(out, pair * HB + h, totals[k], pair + h >= 0, start)
 
 
 @triton.jit
 def block_weight_kernel(
     left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
-    H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, TALL: tl.constexpr,
-    STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,
+    PAIRS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, TILES: tl.constexpr,
+    STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB) and
-    Σ z̃_j dq_h (IB, HB).
+    """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB) and Σ (z_i z_j) dq_h (PAIRS, HB).
 
-    The grid's first axis are shares of them: GROUP of the z̃_i, then PAIRS tiles of TALL rows of the sums with dq.
+    The grid's first axis are shares of them: GROUP of the z̃_i, then TILES of TALL pairs each. Without norms there are
+    no pairs.
     """
     kind = tl.program_id(0)
     part = tl.program_id(1).to(tl.int64)
@@ -153,17 +174,15 @@ def block_weight_kernel(
     right += (model * N + start + begin - first) * P2
     behind += (model * N + start + begin - first) * P2
     groups: tl.constexpr = (R + GROUP) // GROUP
-    tiles: tl.constexpr = (R * JB + TALL - 1) // TALL + IB // TALL if NORM else 0
-    pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
-    out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + pairs)
+    out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + PAIRS * HB)
     if kind < groups:
         sum_members(
             left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
             OUTPUT, PRECISION,
         )  # fmt: skip
-    for tile in tl.static_range(0, tiles, PAIRS):
-        if kind == groups + tile // PAIRS:
+    for tile in tl.static_range(0, PAIRS // TALL, TILES):
+        if kind == groups + tile // TILES:
             sum_pairs(
-                codes, d_square, out + (R + 1) * HB * OB, start, limit, tile, min(PAIRS, tiles - tile), H, R, HB, JB,
-                BM, TALL, PRECISION,
+                codes, d_square, out + (R + 1) * HB * OB, start, limit, tile, min(TILES, PAIRS // TALL - tile), H, R,
+                HB, SIDE, BM, TALL, PRECISION,
             )  # fmt: skip

@@ -98,11 +98,11 @@ def pack_kernel(
 @triton.jit
 def unpack_kernel(
     packed, d_kernel, d_packed, d_norm, W, at_base, packed_step, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, JB: tl.constexpr, NORM: tl.constexpr,
+    HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, SIDE: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of base and up for column h, and its share of the norm weight's, from those of K and of G.
 
-    `d_kernel` is (mix, model) of what `block_weight_kernel` sums up, `d_norm` (mix, model, h, p).
+    `d_kernel` is (mix, model) of what `block_weight_kernel` sums up, without norms no pairs, d_norm (mix, model, h, p).
     """
     h = tl.program_id(0)
     model = tl.program_id(1).to(tl.int64)
@@ -111,18 +111,20 @@ def unpack_kernel(
     packed += model * W
     d_packed += model * W
     model += mix * tl.num_programs(1)
-    pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
-    d_kernel += model * ((R + 1) * HB * PB + pairs)
+    d_kernel += model * ((R + 1) * HB * PB + PAIRS * HB)
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     at = (i[None, :] * HB + h) * PB
     change = tl.load(d_kernel + at + o[:, None], (i <= R)[None, :] & (o < 2 * P)[:, None], 0.0)
-    if NORM:
+    if PAIRS > 0:
         tile = load_factors(packed, at_base, h, H, P, R, PB, IB)
-        # The Gram form is symmetric: pairs of the constant are there once, behind the others.
+        # The Gram form is symmetric; where a pair lies, `load_pairs` says.
+        half: tl.constexpr = SIDE // 2
         lower = tl.minimum(i[:, None], i[None, :])
         upper = tl.maximum(i[:, None], i[None, :])
-        place = tl.where(upper < R, lower * JB + upper, R * JB + lower)
+        late = tl.where(lower == upper, SIDE * half + lower - half, (SIDE - 1 - lower) * SIDE + SIDE - 1 - upper)
+        place = tl.where(lower < half, lower * SIDE + upper, late)
+        place = tl.where(upper < R, place, SIDE * half + half + lower)
         gram = tl.load(d_kernel + (R + 1) * HB * PB + place * HB + h, upper <= R, 0.0)
         p = tl.arange(0, PB // 2)
         pairs = tl.sum(tl.reshape(tl.sum(change * tile, axis=1), (PB // 2, 2)), axis=1)

@@ -1,0 +1,82 @@
+"""Sums over steps for a block's weights: a row for every program, which grows from range to range, then all rows."""
+
+from typing import NamedTuple
+
+from tides.kernels.triton.block_config import Part
+from tides.kernels.triton.block_pass import BlockPass
+from tides.kernels.triton.block_tiles import PAIR_ROWS, pair_rows, pair_side, share, tile_of
+from tides.kernels.triton.block_weight_kernels import block_weight_kernel
+from tides.kernels.triton.buffers import Buffer
+from tides.kernels.triton.launch import LaunchPlan
+from tides.kernels.triton.packing import Layout
+from tides.kernels.triton.sum_kernels import sum_kernel
+
+# Launch shapes measured on an H200: programs for the sums of the mixes' weights, tiles of steps that each of them has
+# at least, and numbers that it holds.
+_PROGRAMS = 1056
+_TILES = 4
+_HELD = 3072
+# Rows and columns of a tile that is summed up.
+_SUM_TILE = (64, 32)
+
+
+class ProgramSums(NamedTuple):
+    """Programs that visit so many tiles each, with `width` sums in a row of `partial`."""
+
+    partial: Buffer
+    tiles: int
+    programs: int
+    width: int
+
+
+class WeightSums:
+    """The sums for one mix's weights, with `width` planes; ranges have up to `rows` steps."""
+
+    def __init__(self, run: BlockPass, rows: int, total: Buffer, width: int, *, output: bool) -> None:
+        self.run, self.rows, self.total = run, rows, total
+        layout, tile, flags = run.layout, tile_of("weights", width), pair_flags(run.layout)
+        pairs = flags["PAIRS"] // PAIR_ROWS
+        group = share(layout.rank + 1, run.hb * width, _HELD)
+        # Tiles of pairs are small: half as many numbers take as long.
+        tiles = share(pairs, PAIR_ROWS * run.hb, _HELD // 2) if pairs else 1
+        self.kinds = -(-(layout.rank + 1) // group) + -(-pairs // tiles)
+        least = -(-rows * run.shape.models * self.kinds // (_PROGRAMS * tile.rows))
+        self.per_split = max(_TILES, least) * tile.rows
+        self.splits = -(-rows // self.per_split)
+        self.partial = run.plan.space(self.splits * total.size)
+        self.flags = {"H": layout.width, "P2": 2 * layout.modes, "R": layout.rank, "HB": run.hb, "OB": width}
+        self.flags |= {"GROUP": group, "TILES": tiles, "TALL": PAIR_ROWS, "STAGES": tile.stages} | tile.flags | flags
+        self.flags |= {"OUTPUT": output, "BOTH": output and layout.directions == 2}
+
+    def add(self, part: Part, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer]) -> None:
+        """A range; the first one comes first."""
+        left, d_square, codes = buffers
+        self.run.plan.launch(
+            block_weight_kernel, (self.kinds, self.splits, self.run.shape.models), left, *right, codes, d_square,
+            self.partial, part.stop, start, self.rows, part.start, self.per_split, **self.flags,
+            PRECISION=self.run.precision,
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        """Everything to `total`."""
+        models = self.run.shape.models
+        size = self.total.size // models
+        sum_rows(self.run.plan, models, self.partial, self.total, self.splits, size, size)
+        self.run.plan.release(self.partial)
+
+
+def pair_flags(layout: Layout) -> dict[str, int]:
+    """How the sums over pairs lie, as kernels take it; without norms there are none."""
+    return {"SIDE": pair_side(layout.rank), "PAIRS": pair_rows(layout.rank) if layout.mix_norm else 0}
+
+
+def sum_rows(
+    plan: LaunchPlan, models: int, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *,
+    rest: Buffer | None = None, split: int | None = None, mixes: int = 1, step: int = 0,
+) -> None:  # fmt: skip
+    """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`."""
+    tall, wide = _SUM_TILE
+    plan.launch(
+        sum_kernel, (-(-width // wide), models, mixes), partial, out, rest or out, rows, width,
+        width if split is None else split, stride, step, BR=tall, BC=wide,
+    )  # fmt: skip
