@@ -118,7 +118,7 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
 
 
 def check_wide_blocks(everything: bool) -> None:
-    """Whole batches and, with `everything`, parts of 64 rows; sequences that end within a tile, sums in several pieces."""
+    """Whole batches and, with `everything`, parts of 64 rows; sequences end within a tile, sums are made in pieces."""
     mixes = importlib.import_module("tides.kernels.triton.wide_mix")
     importlib.import_module("tides.functional.products")._LEAST_ROWS = 2
     cases = [case for case in CASES if case.get("rank") != "full"] if everything else [CASES[1]]
