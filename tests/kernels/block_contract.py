@@ -38,7 +38,7 @@ def make_block(case: dict[str, Any], sizes: tuple[int, int, int], seed: int = 0)
 
 
 def run(
-    block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, padded: bool, gap: float = 1.0
+    block: Block, backend: Any, dtype: torch.dtype, device: str, l: int, padded: bool, gap: float = 1.0, b: int = 2
 ) -> dict[str, Tensor]:
     """Everything the block computes, by name; gradients of a random functional of output and final state."""
     generator = torch.Generator().manual_seed(1)
@@ -48,10 +48,10 @@ def run(
         return torch.randn(*shape, generator=generator).to(device, dtype)
 
     block = block.to(device, dtype)
-    x, gaps = draw(2, l, width).requires_grad_(), (gap * draw(2, l).abs()).requires_grad_()
+    x, gaps = draw(b, l, width).requires_grad_(), (gap * draw(b, l).abs()).requires_grad_()
     valid = None
     if padded:
-        valid = (torch.arange(l) < torch.tensor([[l - 1], [l // 2]])).to(device)
+        valid = (torch.arange(l) < torch.tensor([[l - 1], [l // 2]]).repeat(b, 1)[:b]).to(device)
     with use_backend(backend):
         y, last = block(x, gaps, valid=valid)
     found = {"y": y} | {name: torch.view_as_real(part) for name, part in last._asdict().items()}
@@ -106,6 +106,24 @@ def _compare(
         bound = FLOAT32_GRADIENT if name.startswith("d ") else FLOAT32_FORWARD
         error = relative_error(found[name].double(), value)
         assert error < bound, f"{case} {name}: {error:.1e}"
+
+
+def check_parts(
+    device: str, l: int, sizes: tuple[int, int, int], case: dict[str, Any], *, keeps: bool, again: bool = True
+) -> None:
+    """Five sequences in parts of two are what they are together, padded and with dropout, and the same every time."""
+    elements = l * sizes[1] * (7 if case.get("bidirectional") else 5)
+    outcomes = []
+    for part in (5, 2, 2) if again else (5, 2):
+        sizes_kept = {"_PART": part * elements, "_KEPT": 5 * elements * keeps}
+        with mock.patch.multiple("tides.kernels.triton.block_config", **sizes_kept):
+            torch.manual_seed(2)
+            block = make_block(case | {"dropout": 0.3}, sizes).train()
+            outcomes.append(run(block, "triton", torch.float32, device, l, True, b=5))
+    together, parts = outcomes[:2]
+    for name, value in together.items():
+        assert relative_error(parts[name].double(), value.double()) < 0.1 * FLOAT32_GRADIENT, f"{case} {name}"
+        assert torch.equal(parts[name], outcomes[-1][name]), f"{case} {name}: the order of its sums is not fixed"
 
 
 def check_stack(

@@ -1,7 +1,8 @@
 """The triton kernels in interpreter mode, on the CPU and in small tiles: run as a program with TRITON_INTERPRET=1.
 
-`layers` (the parts of a block), `blocks` (a few whole ones), `wide-blocks`, `passes`, `halves` or `addresses` says what
-to check, and `all-blocks`, `all-wide-blocks`, `all-halves` or `all-addresses` more of it.
+`layers` (the parts of a block), `blocks` (a few whole ones), `parts` (of a batch), `wide-blocks`, `passes`, `halves` or
+`addresses` says what to check; with `all-` in front there is more of `blocks`, `parts`, `wide-blocks`, `halves` and
+`addresses`.
 """
 
 import importlib
@@ -16,6 +17,7 @@ from tests.kernels.block_contract import (
     CASES,
     check_block,
     check_dropout,
+    check_parts,
     check_stack,
     check_stacked,
     check_wide_block,
@@ -94,22 +96,41 @@ def check_layers() -> None:
     print(f"{len(PROBLEMS)} layers and the tail")
 
 
+def check_batches(everything: bool) -> None:
+    """A batch in parts; with `everything` of several kinds and in several ranges, which end in the middle of a tile."""
+    tiles = importlib.import_module("tides.kernels.triton.block_tiles")
+    gradients = importlib.import_module("tides.kernels.triton.block_gradients")
+    tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
+    gradients._ROWS = 16
+    if not everything:
+        check_parts("cpu", 3, (3, 2, 2), CASES[2], keeps=False, again=False)
+        print("parts of 1 batches")
+        return
+    gradients._RANGE = (16, 16)
+    for number, case in enumerate(CASES[:3]):
+        check_parts("cpu", 11, (3, 2, 2), case, keeps=number == 0)
+        print("a batch equals its parts:", case, flush=True)
+    print("parts of 3 batches")
+
+
 def check_blocks(cases: list[dict[str, Any]]) -> None:
     tiles, gradients, config = (
         importlib.import_module(f"tides.kernels.triton.block_{part}") for part in ("tiles", "gradients", "config")
     )
     gradients._ROWS = 16
     tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
-    # Several tiles per program, splits per range and ranges per batch.
-    gradients._PROGRAMS, gradients._SUM_PROGRAMS, gradients._RANGE = 1, 1, (32, 32)
-    kept = config._KEPT
+    # Several tiles per program, splits per range, ranges per part and, mostly, parts per batch: one sequence each.
+    gradients._PROGRAMS, gradients._SUM_PROGRAMS, gradients._RANGE = 1, 1, (16, 16)
+    kept, part = config._KEPT, config._PART
+    config._FEWEST = 1
     for number, case in enumerate(cases):
         # States are kept or made again.
         config._KEPT = kept if number % 3 == 2 else 0
+        config._PART = part if number % 4 == 3 else 300
         # Of rank 3 the constant behind a code is multiplied together with it, of rank 2 by itself.
         check_block(case, (3, 2, 2 + number % 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
-    gradients._RANGE, config._KEPT = (64, 64), kept
+    gradients._RANGE, config._KEPT, config._PART = (64, 64), kept, 110
     for padded, depth in ((True, 3), (False, 1)) if len(cases) > 1 else ((False, 2),):
         check_stack("cpu", 6, (3, 2, 2), padded=padded, depth=depth)
     check_stacked("cpu", 7)
@@ -152,12 +173,15 @@ def check_addresses(everything: bool) -> None:
     check_the_check()
     gradients = importlib.import_module("tides.kernels.triton.block_gradients")
     config = importlib.import_module("tides.kernels.triton.block_config")
-    gradients._RANGE, config._KEPT = (64, 100), 0
+    gradients._RANGE, config._KEPT, config._FEWEST = (64, 100), 0, 1
+    part = config._PART
     blocks: list[tuple[dict[str, Any], tuple[int, int, int], int]] = [({"bidirectional": True}, (3, 2, 3), 37)]
     if everything:
         blocks += [({}, (32, 16, 8), 137), ({"compat": "release", "bidirectional": True}, (16, 16, 16), 41)]
         blocks += [({}, (20, 5, 1), 70), ({"rank": "full"}, (6, 3, 2), 33), ({"projector_norm": False}, (5, 32, 7), 65)]
     for number, (case, sizes, l) in enumerate(blocks):
+        # One sequence in a part, or both.
+        config._PART = l * sizes[1] * 8 if number % 3 < 2 else part
         with checked_addresses() as memory:
             check_block(case, sizes, l, number % 2 == 0, "cpu")
         assert memory.checked > 10_000
@@ -192,6 +216,8 @@ def main(what: str) -> None:
         check_layers()
     elif what == "passes":
         check_bilinear_forms()
+    elif what.endswith("parts"):
+        check_batches(what != "parts")
     elif what.endswith("wide-blocks"):
         check_wide_blocks(what != "wide-blocks")
     elif what.endswith("halves"):

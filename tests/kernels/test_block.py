@@ -8,6 +8,7 @@ from tests.kernels.block_contract import (
     CASES,
     check_block,
     check_dropout,
+    check_parts,
     check_replays,
     check_stack,
     check_stacked,
@@ -34,6 +35,12 @@ def test_a_long_block_in_several_ranges_equals_its_parts(monkeypatch: pytest.Mon
     # Its states are made again, as those of still longer ones.
     monkeypatch.setattr("tides.kernels.triton.block_config._KEPT", 0)
     check_block({}, (8, 4, 2), 20_001, False, "cuda")
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("case", CASES[:3], ids=str)
+def test_a_batch_in_several_parts_equals_its_parts(case: dict[str, Any], keeps: bool) -> None:
+    check_parts("cuda", 501, (16, 16, 16), case, keeps=keeps)
 
 
 @pytest.mark.parametrize(("padded", "depth"), [(False, 2), (True, 3), (False, 1)])

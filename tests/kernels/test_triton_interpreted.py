@@ -34,6 +34,15 @@ def test_an_interpreted_block_equals_its_parts() -> None:
     assert "1 blocks, stacked models and dropout" in _interpret("blocks")
 
 
+def test_an_interpreted_batch_equals_its_parts() -> None:
+    assert "parts of 1 batches" in _interpret("parts")
+
+
+@pytest.mark.slow
+def test_interpreted_batches_of_every_direction_equal_their_parts() -> None:
+    assert "parts of 3 batches" in _interpret("all-parts")
+
+
 def test_an_interpreted_wide_block_equals_its_parts() -> None:
     assert "1 wide blocks and a stack" in _interpret("wide-blocks")
 

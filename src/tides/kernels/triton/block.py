@@ -2,8 +2,8 @@
 
 A call that runs at once is an autograd function whose launches are planned beforehand, the norm's statistics among
 them. Calls that are traced or stacked go through an operator that torch knows; everything there has a leading axis of
-models, so stacked populations are one launch. The backward pass makes decay, drive and states again and walks through
-them in ranges of steps, so its temporaries stay small.
+models, so stacked populations are one launch. The backward pass makes decay, drive and states again, of one part of a
+large batch after the other, and walks through them in ranges of steps, so its temporaries stay small.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.statistics import RunningNorm
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, keeps_states, kept_size
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
 from tides.kernels.triton.block_plans import BlockInputs, Kept, run_backward, run_forward
 from tides.kernels.triton.packing import flatten, layout_of, ordered, unflatten
 from tides.kernels.triton.precision import WIDEST
@@ -100,9 +100,10 @@ def _run_stack(
 ) -> tuple[Tensor, list[SSMState]]:
     gaps, behind = both_gaps(gaps, spec, valid)
     seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
-    # The backward pass of a model's only block comes next: what it would make again takes no more memory if it is kept.
-    keeps = (whole and len(norms) == 1) or keeps_states(config.layout, *x.shape[:2])
-    arguments = (config, keeps, norms, valid, seed, x, gaps, behind, *parameters)
+    norm = "batch" if norms[0].training else "running"
+    sizes, masked = (1, *x.shape[:2]), valid is not None
+    shape = BlockShape.of(config.layout, *sizes, masked=masked, norm=norm, depth=len(norms), whole=whole)
+    arguments = (config, shape, norms, valid, seed, x, gaps, behind, *parameters)
     out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
 
@@ -134,7 +135,7 @@ class BlockFunction(_SingleLevelFunction):
     def forward(
         ctx: Any,
         config: BlockConfig,
-        keeps: bool,
+        shape: BlockShape,
         norms: list[RunningNorm],
         valid: Tensor | None,
         seed: Tensor | None,
@@ -145,9 +146,6 @@ class BlockFunction(_SingleLevelFunction):
     ) -> tuple[Tensor, ...]:
         parameters = list(weights)
         inputs = block_inputs(x, gaps, behind, valid, seed, parameters)
-        batch, steps, _ = x.shape
-        norm = "batch" if norms[0].training else "running"
-        shape = BlockShape(1, batch, steps, valid is not None, norm, keeps, len(norms))
         out, last, kept = run_forward(config, shape, inputs, norms)
         ctx.save_for_backward(*inputs[:-1], *kept)
         ctx.set_materialize_grads(False)
@@ -230,7 +228,7 @@ def _call(
 
 def _shape(config: BlockConfig, x: Tensor, masked: bool) -> BlockShape:
     models, batch, steps, _ = x.shape
-    return BlockShape(models, batch, steps, masked, "given", keeps_states(config.layout, models * batch, steps))
+    return BlockShape.of(config.layout, models, batch, steps, masked=masked, norm="given")
 
 
 @block_op.register_fake

@@ -3,15 +3,15 @@
 Passes whose weights are small visit many tiles per program, keep the sums of their gradients in registers and leave
 them in a row of `partial`, laid out as the packed weights are; the rows are added in a fixed order. What the mixes'
 large weights need (`left`, `d_square`, the code) is written out for `block_weight_kernel`, a range of steps at a time:
-`row` counts steps of the batch, `local` those of the range.
+`row` counts steps of the batch, `local` those of the range. States, drives, decay rates and codes belong to a part of
+the batch that begins at the row `first`.
 """
 
 import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
-from tides.kernels.triton.block_tail_kernels import store_matrix
-from tides.kernels.triton.block_weight_kernels import alone, weighted
+from tides.kernels.triton.block_weight_kernels import add_sums, alone, weighted
 from tides.kernels.triton.product_kernels import (
     halve_rows,
     inverse_rms,
@@ -35,9 +35,10 @@ def through_norms(
     return mix(halves, code, matrices, R, GRAMS, STAGES, HB, IB, IB, PRECISION) * (2.0 * unit)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "first"])
 def readout_kernel(
-    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, at_down, eps, factor,
+    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, first, at_down, eps,
+    factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr,
     NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
@@ -47,6 +48,8 @@ def readout_kernel(
     local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     live = (local < rows) & (start + local < N)
     row = model * N + start + local
+    s -= first.to(tl.int64) * (2 * P)
+    backward_s -= first.to(tl.int64) * (2 * P)
     _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     y, code, rho = read_out(
         split(u), packed + model * W, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB,
@@ -63,10 +66,10 @@ def readout_kernel(
     tl.store(codes + local[:, None] * R + i[None, :], code, live[:, None] & (i < R)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "first"])
 def readout_backward_kernel(
     packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
-    N, W, start, rows, at_skip, factor,
+    N, W, start, rows, first, at_skip, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, NORM: tl.constexpr,
     BOTH: tl.constexpr, PRECISION: tl.constexpr,
@@ -77,6 +80,11 @@ def readout_backward_kernel(
     live = (local < rows) & (start + local < N)
     row = model * N + start + local
     local += model * rows
+    s -= first.to(tl.int64) * (2 * P)
+    backward_s -= first.to(tl.int64) * (2 * P)
+    d_s -= first.to(tl.int64) * (2 * P)
+    d_backward_s -= first.to(tl.int64) * (2 * P)
+    d_codes -= first.to(tl.int64) * R
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
@@ -114,10 +122,10 @@ def readout_backward_kernel(
         tl.store(d_backward_s + at_o - 2 * P, d_v, live[:, None] & behind[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "first"])
 def drive_backward_kernel(
     x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
-    N, W, start, rows, at_down, eps,
+    N, W, start, rows, first, at_down, eps,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
     DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
@@ -129,6 +137,8 @@ def drive_backward_kernel(
     row = model * N + start + local
     local += model * rows
     packed += model * W
+    d_drive -= first.to(tl.int64) * (2 * P)
+    d_codes -= first.to(tl.int64) * R
     h = tl.arange(0, HB)
     o = tl.arange(0, OB)
     i_axis = tl.arange(0, IB)
@@ -176,15 +186,15 @@ def load_both_downs(
         return ((i == h) & (h < H)).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start"])
 def heads_backward_kernel(
-    gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, tiles, width,
-    at_drive_code, at_readout_code, at_affine, eps, clip,
+    gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, start, tiles,
+    width, at_drive_code, at_readout_code, at_affine, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, LEAST: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
     CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dx: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
+    """dx of a part: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
 
     Sums over the steps are products with LEAST rows, of which some are zeros.
     """
@@ -192,6 +202,9 @@ def heads_backward_kernel(
     program = tl.program_id(0).to(tl.int64)
     packed += model * W
     affine += model * 2 * H
+    d_decay -= start.to(tl.int64) * P
+    d_drive_codes -= start.to(tl.int64) * R
+    d_readout_codes -= start.to(tl.int64) * R
     h = tl.arange(0, HB)
     mode = tl.arange(0, PB)
     # Both codes side by side.
@@ -209,7 +222,7 @@ def heads_backward_kernel(
     acc_scale = tl.zeros((BM, HB), tl.float32)
     acc_shift = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
-        row = (program * tiles + tile) * BM + tl.arange(0, BM)
+        row = start + (program * tiles + tile) * BM + tl.arange(0, BM)
         live = row < N
         row += model * N
         at_h = row[:, None] * H + h[None, :]
@@ -246,16 +259,17 @@ def heads_backward_kernel(
         tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
 
     partial += (model * tl.num_programs(0) + program) * width
-    store_matrix(partial, acc_decay, tl.arange(0, modes * PB), h, P, H)
-    tl.store(partial + P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P)
+    tall = tl.arange(0, modes * PB)[:, None]
+    add_sums(partial, tall * H + h[None, :], acc_decay, (tall < P) & (h < H)[None, :], start)
+    add_sums(partial, P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P, start)
     if RATE_NORM:
-        tl.store(partial + P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P)
+        add_sums(partial, P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P, start)
     if DOWN:
         line = tl.arange(0, codes * 2 * IB)[:, None]
         place = tl.where(line < IB, at_drive_code, at_readout_code) + line % IB * H
         inside = (line < 2 * IB) & (line % IB < R) & (h < H)[None, :]
-        tl.store(partial + place + h[None, :], acc_codes, inside)
+        add_sums(partial, place + h[None, :], acc_codes, inside, start)
         at_bias = tl.where(of_drive, at_drive_code, at_readout_code) + R * H + i_axis
-        tl.store(partial + at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R)
-    tl.store(partial + at_affine + h, tl.sum(acc_scale, axis=0), h < H)
-    tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)
+        add_sums(partial, at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R, start)
+    add_sums(partial, at_affine + h, tl.sum(acc_scale, axis=0), h < H, start)
+    add_sums(partial, at_affine + H + h, tl.sum(acc_shift, axis=0), h < H, start)

@@ -4,12 +4,16 @@ from functools import cache
 from typing import NamedTuple
 
 from tides.functional.ssm import SSMSpec
-from tides.kernels.triton.buffers import aligned
+from tides.kernels.triton.buffers import Buffer, aligned
 from tides.kernels.triton.evolve import chunk_steps
 from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
 _KEPT = 1 << 20
+# The backward pass of a model goes through parts of its batch in which they have at most so many: 42 MB.
+_PART = 10 << 20
+# Sequences of a part at least: the scans of a single one would leave most of a GPU idle.
+_FEWEST = 2
 
 
 class BlockConfig(NamedTuple):
@@ -41,6 +45,22 @@ class BlockConfig(NamedTuple):
         return cls(Layout.from_flags(flags), *methods.split(), *numbers)  # type: ignore[arg-type]
 
 
+class Part(NamedTuple):
+    """Whole sequences that the backward pass takes together: all of every model, or some of the only one."""
+
+    first: int
+    sequences: int
+    start: int
+    """The first sequence's first row."""
+    stop: int
+    """Behind the last row of a model."""
+    last: bool
+
+    def of(self, buffer: Buffer, width: int) -> Buffer:
+        """Where its sequences lie in a buffer that has `width` elements for each of all."""
+        return buffer.part(self.first * width, self.sequences * width)
+
+
 class BlockShape(NamedTuple):
     """One call of it."""
 
@@ -52,8 +72,25 @@ class BlockShape(NamedTuple):
     """"given": scale and shift are an input; "batch": they come from the batch, "running": from running statistics."""
     keeps: bool
     """Decay, drive and states are kept for the backward pass."""
+    part: int
+    """Sequences of a model that the backward pass takes together."""
     depth: int = 1
     """Blocks of one model, one behind the other."""
+
+    @classmethod
+    def of(
+        cls, layout: Layout, models: int, batch: int, steps: int, *, masked: bool, norm: str, depth: int = 1,
+        whole: bool = False,
+    ) -> "BlockShape":  # fmt: skip
+        """`whole`: the blocks are all of their model."""
+        elements = steps * layout.modes * (3 + 2 * layout.directions)
+        fitting = _PART // elements
+        # As even as can be.
+        part = batch if models > 1 or fitting < _FEWEST else -(-batch // -(-batch // fitting))
+        # The backward pass of a model's only block comes next: if it takes all sequences at once, what it would make
+        # again takes no more memory if it is kept.
+        keeps = models * batch * elements <= _KEPT or (whole and depth == 1 and part == batch)
+        return cls(models, batch, steps, masked, norm, keeps, part, depth)
 
     @property
     def rows(self) -> int:
@@ -63,15 +100,25 @@ class BlockShape(NamedTuple):
     def sequences(self) -> int:
         return self.models * self.batch
 
+    @property
+    def whole(self) -> Part:
+        return Part(0, self.sequences, 0, self.rows, last=True)
+
+    @property
+    def parts(self) -> list[Part]:
+        """In the order in which the backward pass walks through them, none larger than the first."""
+        bounds = [(first, min(first + self.part, self.batch)) for first in range(0, self.batch, self.part)]
+        return [Part(a, self.models * (b - a), a * self.steps, b * self.steps, last=b == self.batch) for a, b in bounds]
+
 
 def padded(size: int) -> int:
     """The side of a tile that holds `size`."""
     return max(16, 1 << (size - 1).bit_length())
 
 
-def keeps_states(layout: Layout, sequences: int, steps: int) -> bool:
-    """Whether decay, drive and states are small enough to be kept; otherwise the backward pass makes them again."""
-    return sequences * steps * layout.modes * (3 + 2 * layout.directions) <= _KEPT
+def scan_chunk(layout: Layout, shape: BlockShape) -> int:
+    """Steps of a chunk in every scan of a block: carries of the forward pass are those of the parts."""
+    return chunk_steps(shape.models * shape.part, shape.steps, layout.modes)
 
 
 def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
@@ -93,7 +140,7 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
         sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
     else:
         # What reaches every chunk of the scans, which the backward pass makes again from there.
-        chunks = -(-shape.steps // chunk_steps(shape.sequences, shape.steps, layout.modes))
+        chunks = -(-shape.steps // scan_chunk(layout, shape))
         sizes |= {f"carries {direction}": 2 * clocks * chunks for direction in range(layout.directions)}
     return sizes
 

@@ -119,21 +119,22 @@ def kept(seed, salt, row, WIDTH: tl.constexpr, DROP: tl.constexpr):
     return tl.where(tl.rand(key, at.to(tl.int32)) >= DROP, 1.0 / (1.0 - DROP), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start"])
 def enter_kernel(
-    x, affine, valid, packed, kernel, root, decay, drive, N, W, at_down, eps, clip,
+    x, affine, valid, packed, kernel, root, decay, drive, N, start, W, at_down, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, OB: tl.constexpr,
     IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr,
     DOWN: tl.constexpr, NORM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
     HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Decay rates (n, p) and drives (n, 2p) of a block of steps."""
+    """Decay rates (n, p) and drives (n, 2p) of a block of steps; they begin with the part, at the row `start`."""
     model = tl.program_id(1).to(tl.int64)
-    first = model * N
-    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    row = start + tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     live = row < N
-    row += first
+    row += model * N
     packed += model * W
+    decay -= start.to(tl.int64) * P
+    drive -= start.to(tl.int64) * (2 * P)
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     halves = split(u)
     _, _, _, rate, _ = decay_head(halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_sizes, padded
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_sizes, padded, scan_chunk
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
 from tides.kernels.triton.block_tiles import Tile, tile_of
 from tides.kernels.triton.buffers import Buffer, aligned
@@ -125,49 +125,56 @@ class BlockPass:
         both = ((self.drive, layout.at_drive, 1), (self.readout, layout.at_readout, layout.directions))
         return [(tiles, base, layout.modes * directions, 1) for tiles, base, directions in both]
 
-    def run_enter(self, *, again: bool = False) -> tuple[Buffer, Buffer]:
-        """Decay rates (m·b, l, p) and the planes of the drives (m·b, l, p, 2); made `again` unless they were kept."""
+    def run_enter(self, part: Part, *, again: bool = False) -> tuple[Buffer, Buffer]:
+        """Decay rates (b, l, p) and the planes of the drives (b, l, p, 2) of all models' sequences in a part.
+
+        They are made `again` unless they were kept.
+        """
         layout, config, shape = self.layout, self.config, self.shape
+        places = shape.steps * layout.modes
         if shape.keeps:
-            decay, drive = self.parts["decay"], self.parts["drives"]
+            decay, drive = part.of(self.parts["decay"], places), part.of(self.parts["drives"], 2 * places)
             if again:
                 return decay, drive
         else:
-            decay = self.plan.space(shape.sequences, shape.steps, layout.modes)
-            drive = self.plan.space(shape.sequences, shape.steps, layout.modes, 2)
+            decay, drive = (self.plan.space(part.sequences, width) for width in (places, 2 * places))
         tile = self.tile("enter")
         self.plan.launch(
-            enter_kernel, self.grid(tile, shape.rows), *self.inputs, self.drive.kernel, self.drive.root, decay, drive,
-            shape.rows, layout.size, layout.at_drive_code, config.eps, config.clip, **self.drive_flags,
-            **self.rate_flags, **self.tile_flags(tile, self.ob),
+            enter_kernel, self.grid(tile, part.stop - part.start), *self.inputs, self.drive.kernel, self.drive.root,
+            decay, drive, part.stop, part.start, layout.size, layout.at_drive_code, config.eps, config.clip,
+            **self.drive_flags, **self.rate_flags, **self.tile_flags(tile, self.ob),
         )  # fmt: skip
         return decay, drive
 
-    def scans(self, decay: Buffer, drive: Buffer) -> list[tuple[ScanPlan, tuple[Buffer, ...]]]:
+    def scans(self, part: Part, decay: Buffer, drive: Buffer) -> list[tuple[ScanPlan, tuple[Buffer, ...]]]:
         """The scan of every direction with its inputs."""
         config, shape = self.config, self.shape
+        sizes = (part.sequences, shape.steps, self.layout.modes)
+        frequency, scale = (part.of(self.parts[name], self.layout.modes) for name in ("frequency", "scale"))
         found: list[tuple[ScanPlan, tuple[Buffer, ...]]] = []
         for reverse in (False, True)[: self.layout.directions]:
             hold = "preceding" if reverse and config.reverse == "release" else config.hold
             method = METHODS[config.discretisation]
-            sizes = (shape.sequences, shape.steps, self.layout.modes)
-            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=shape.steps != 1)
-            clocks = (self.parts["frequency"], self.behind if reverse else self.gaps, self.parts["scale"])
+            chunk = scan_chunk(self.layout, shape)
+            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=shape.steps != 1, chunk=chunk)
+            gaps = part.of(self.behind if reverse else self.gaps, shape.steps)
             # No beginnings inside, no states before: those pointers are ignored.
-            found.append((scan, (decay, *clocks, drive, drive, drive, drive)))
+            found.append((scan, (decay, frequency, gaps, scale, drive, drive, drive, drive)))
         return found
 
-    def run_scans(self, decay: Buffer, drive: Buffer, *, again: bool = False) -> list[Buffer]:
-        """The planes of every direction's states (m·b, l, p, 2)."""
+    def run_scans(self, part: Part, decay: Buffer, drive: Buffer, *, again: bool = False) -> list[Buffer]:
+        """The planes of every direction's states (b, l, p, 2)."""
+        directions = range(self.layout.directions)
+        places = 2 * self.shape.steps * self.layout.modes
         if self.shape.keeps:
-            states = [self.parts[f"states {direction}"] for direction in range(self.layout.directions)]
+            states = [part.of(self.parts[f"states {direction}"], places) for direction in directions]
             if again:
                 return states
         else:
-            shape = (self.shape.sequences, self.shape.steps, self.layout.modes, 2)
-            states = [self.plan.space(*shape) for _ in range(self.layout.directions)]
-        for k, (scan, inputs) in enumerate(self.scans(decay, drive)):
-            carry = None if self.shape.keeps else self.parts[f"carries {k}"]
+            states = [self.plan.space(part.sequences, places) for _ in directions]
+        for k, (scan, inputs) in enumerate(self.scans(part, decay, drive)):
+            chunks = 2 * scan.chunks * scan.modes
+            carry = None if self.shape.keeps else part.of(self.parts[f"carries {k}"], chunks)
             scan.run(self.plan, forward_kernel, inputs, (states[k],), carry=carry, again=again)
         return states
 

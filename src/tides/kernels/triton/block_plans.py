@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tides.kernels.statistics import RunningNorm
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size
 from tides.kernels.triton.block_gradients import BlockGradients
 from tides.kernels.triton.block_pass import BlockBuffers, BlockPass
 from tides.kernels.triton.buffers import Buffer, aligned
@@ -146,8 +146,8 @@ def _build_forward(
         if shape.norm != "given":
             run.run_norm(running[2 * k], running[2 * k + 1], norm_eps, momentum)
         run.run_pack()
-        decay, drive = run.run_enter()
-        states = run.run_scans(decay, drive)
+        decay, drive = run.run_enter(shape.whole)
+        states = run.run_scans(shape.whole, decay, drive)
         run.run_leave(states, stack[k + 1].x if k + 1 < shape.depth else out)
         run.run_last(states, decay, drive, tuple(last[3 * k : 3 * k + 3]))
         if not shape.keeps:
@@ -175,29 +175,32 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
         changes = [last[3 * k + j] if given else None for j, given in enumerate(wanted.last[k])]
         target = turns[(shape.depth - 1 - k if wanted.overwrite else k) % 2]
         weights = d_packed.part(k * layout.stride, stack[k].packed.size)
-        _one_backward(BlockGradients(run, gradient, target, weights), changes, d_affine, d_gaps)
+        gradients = BlockGradients(run, gradient, target, weights)
+        for part in shape.parts:
+            _part_backward(gradients, part, changes, d_affine, d_gaps)
+        if shape.norm == "batch":
+            gradients.norm(d_affine)
         gradient = target
     return plan
 
 
-def _one_backward(
-    gradients: BlockGradients, changes: list[Buffer | None], d_affine: Buffer, d_gaps: list[Buffer]
+def _part_backward(
+    gradients: BlockGradients, part: Part, changes: list[Buffer | None], d_affine: Buffer, d_gaps: list[Buffer]
 ) -> None:
-    """One block's launches; `changes` are the gradients of its s, λ and pending drive."""
+    """One part's launches; `changes` are the gradients of the block's s, λ and pending drive."""
     run, plan, modes = gradients.run, gradients.plan, gradients.layout.modes
     d_s, d_lam, d_pending = changes
-    decay, drive = run.run_enter(again=True)
-    states = run.run_scans(decay, drive, again=True)
-    d_states = gradients.leave(states)
-    gradients.add_last(d_states[0], d_s, 2 * modes)
-    d_decay, d_drive = gradients.scans(states, d_states, decay, drive, d_gaps, d_lam)
-    plan.release(*(buffer for buffer in (decay, drive, *states) if not run.shape.keeps), *d_states)
-    gradients.add_last(d_decay, d_lam, modes, step=2)
-    gradients.add_last(d_drive, d_pending, 2 * modes)
-    gradients.enter(d_decay, d_drive, d_affine)
+    decay, drive = run.run_enter(part, again=True)
+    states = run.run_scans(part, decay, drive, again=True)
+    d_states = gradients.leave(part, states)
+    gradients.add_last(part, d_states[0], d_s, 2 * modes)
+    d_decay, d_drive = gradients.scans(part, states, d_states, decay, drive, d_gaps, d_lam)
+    if not run.shape.keeps:
+        plan.release(decay, drive, *states)
+    gradients.add_last(part, d_decay, d_lam, modes, step=2)
+    gradients.add_last(part, d_drive, d_pending, 2 * modes)
+    gradients.enter(part, d_decay, d_drive, d_affine)
     plan.release(d_decay, d_drive)
-    if run.shape.norm == "batch":
-        gradients.norm(d_affine)
 
 
 def remembered(build: Callable[..., LaunchPlan]) -> Callable[..., LaunchPlan]:

@@ -7,14 +7,9 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept, load_input
-from tides.kernels.triton.block_weight_kernels import add_sums, alone, weighted
+from tides.kernels.triton.block_weight_kernels import add_sums
 from tides.kernels.triton.product_kernels import product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
-
-
-@triton.jit
-def store_matrix(pointer, tile, rows, columns, R, C):
-    tl.store(pointer + rows[:, None] * C + columns[None, :], tile, (rows < R)[:, None] & (columns < C)[None, :])
 
 
 @triton.jit
@@ -98,60 +93,93 @@ def tail_backward_block_kernel(
 def tail_sums_kernel(
     gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
     at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
-    ALONE: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    STAGES: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Sums for the weights of tail and skip, over all ranges so far."""
-    model = tl.program_id(1).to(tl.int64)
-    program = tl.program_id(0).to(tl.int64)
+    """Sums for the weights of tail and skip, over all ranges so far.
+
+    The grid's first axis: programs for skip and the inner maps, and programs for the outer one.
+    """
+    kind = tl.program_id(0)
+    program = tl.program_id(1).to(tl.int64)
+    model = tl.program_id(2).to(tl.int64)
     packed += model * W
+    partial += (model * tl.num_programs(1) + program) * width
+    first = program * tiles * BM
+    if kind == 0:
+        sum_inner(
+            x, affine + model * 2 * H, valid, packed, readout, seed + model, d_y, d_inner, partial, N, start, rows,
+            tiles, first, model, at_skip, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
+        )  # fmt: skip
+    else:
+        sum_outer(
+            gradient, seed + model, gated, partial + H + 2 * (F * H + F), N, start, rows, tiles, first, model, H, F,
+            HB, FB, BM, STAGES, DROP, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit
+def load_columns(pointer, step, live, column, STRIDE: tl.constexpr, inside):
+    """`column` of the steps as a tile (columns, steps): what a product over steps has on its left."""
+    return tl.load(pointer + step[None, :] * STRIDE + column[:, None], live[None, :] & inside[:, None], 0.0)
+
+
+@triton.jit
+def sum_inner(
+    x, affine, valid, packed, readout, seed, d_y, d_inner, partial, N, start, rows, tiles, first, model, at_skip,
+    H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
+    HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ d_inner ⊗ GELU(y), Σ d_inner and Σ dy ⊙ u."""
     h = tl.arange(0, HB)
-    f = tl.arange(0, FB)
-    # Value and gate of the inner maps side by side.
+    # Value and gate side by side.
     both = tl.arange(0, 2 * FB)
-    f_both = both % FB
-    place = both // FB * F + f_both
-    acc_inner = tl.zeros((2 * FB, HB), tl.float32)
-    acc_out = tl.zeros((ALONE * HB, FB), tl.float32)
-    acc_inner_bias = tl.zeros((BM, 2 * FB), tl.float32)
-    acc_out_bias = tl.zeros((BM, HB), tl.float32)
-    acc_skip = tl.zeros((BM, HB), tl.float32)
-    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
-        local = (program * tiles + tile) * BM + tl.arange(0, BM)
+    f = both % FB
+    place = both // FB * F + f
+    total = tl.zeros((2 * FB, HB), tl.float32)
+    bias = tl.zeros((2 * FB, BM), tl.float32)
+    skip = tl.zeros((BM, HB), tl.float32)
+    for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
+        local = first + tile * BM + tl.arange(0, BM)
         live = (local < rows) & (start + local < N)
         row = model * N + start + local
         local += model * rows
-        at = row[:, None] * H + h[None, :]
-        inside = live[:, None] & (h < H)[None, :]
-        # All loads before the first barrier: they wait for memory together. Beyond the last step g is zero, so nothing
-        # of it reaches the sums.
-        g = tl.load(gradient + at, inside, 0.0)
-        in_f = live[:, None] & (f < F)[None, :]
-        passed = tl.load(gated + local[:, None] * F + f[None, :], in_f, 0.0)
-        behind = tl.load(d_y + at, inside, 0.0)
+        change = load_columns(d_inner, local, live, place, 2 * F, f < F)
+        behind = tl.load(d_y + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
         u, _, _, _, activated = load_activation(
-            x, affine + model * 2 * H, valid, packed, readout, seed + model, row, local, live, at_skip, H, HB,
-            HAS_VALID, DROP,
-        )  # fmt: skip
-        change = tl.load(
-            d_inner + local[:, None] * (2 * F) + place[None, :], live[:, None] & (f_both < F)[None, :], 0.0
+            x, affine, valid, packed, readout, seed, row, local, live, at_skip, H, HB, HAS_VALID, DROP
         )
-        acc_skip += behind * u
-        acc_inner += product(split(tl.trans(change)), split(activated), PRECISION)
-        acc_inner_bias += change
-        if DROP > 0:
-            g = g * kept(seed + model, 1, row, HB, DROP)
-        acc_out += product(weighted(alone(ALONE), g, ALONE, HB), split(passed), PRECISION)
-        acc_out_bias += g
-
-    partial += (model * tl.num_programs(0) + program) * width
-    add_sums(partial, h, tl.sum(acc_skip, axis=0), h < H, start)
-    partial += H
+        total = product(split(change), split(activated), PRECISION, total)
+        bias += change
+        skip += behind * u
+    add_sums(partial, h, tl.sum(skip, axis=0), h < H, start)
     # A map's weight, then its bias, for value and for gate.
-    at = both // FB * (F * H + F)
-    inside = (f_both < F)[:, None] & (h < H)[None, :]
-    add_sums(partial, at[:, None] + f_both[:, None] * H + h[None, :], acc_inner, inside, start)
-    add_sums(partial, at + F * H + f_both, tl.sum(acc_inner_bias, axis=0), f_both < F, start)
-    partial += 2 * (F * H + F)
-    tall = tl.arange(0, ALONE * HB)[:, None]
-    add_sums(partial, tall * F + f[None, :], acc_out, (tall < H) & (f < F)[None, :], start)
-    add_sums(partial, H * F + h, tl.sum(acc_out_bias, axis=0), h < H, start)
+    at = H + both // FB * (F * H + F)
+    inside = (f < F)[:, None] & (h < H)[None, :]
+    add_sums(partial, at[:, None] + f[:, None] * H + h[None, :], total, inside, start)
+    add_sums(partial, at + F * H + f, tl.sum(bias, axis=1), f < F, start)
+
+
+@triton.jit
+def sum_outer(
+    gradient, seed, gated, partial, N, start, rows, tiles, first, model, H: tl.constexpr, F: tl.constexpr,
+    HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr, DROP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ g ⊗ (value ⊙ gate) and Σ g."""
+    h = tl.arange(0, HB)
+    f = tl.arange(0, FB)
+    total = tl.zeros((FB, HB), tl.float32)
+    bias = tl.zeros((BM, HB), tl.float32)
+    for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
+        local = first + tile * BM + tl.arange(0, BM)
+        live = (local < rows) & (start + local < N)
+        row = model * N + start + local
+        passed = load_columns(gated, model * rows + local, live, f, F, f < F)
+        g = tl.load(gradient + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
+        if DROP > 0:
+            g = g * kept(seed, 1, row, HB, DROP)
+        total = product(split(passed), split(g), PRECISION, total)
+        bias += g
+    inside = (f < F)[:, None] & (h < H)[None, :]
+    add_sums(partial, h[None, :] * F + f[:, None], total, inside, start)
+    add_sums(partial, H * F + h, tl.sum(bias, axis=0), h < H, start)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 # A group of four warps multiplies tiles of 64 rows.
 LEAST_ROWS = 64
+# Sums over pairs z_i z_j have tiles of so many pairs, the smallest that a warp multiplies.
+PAIR_ROWS = 16
 
 
 class Tile(NamedTuple):
@@ -15,7 +17,7 @@ class Tile(NamedTuple):
     stages: int
     """Sets of matrices on their way from memory at a time."""
     columns: int
-    """Width of one product: several matrices of a mix side by side. Of the weights' sums: its height."""
+    """Width of one product: several matrices of a mix side by side."""
     registers: int | None = None
     """A bound for each thread: with 168 three programs of 4 warps run on a processor at once, with 128 four."""
 
@@ -29,12 +31,6 @@ class Tile(NamedTuple):
         """How many of a mix's R + 1 matrices with `width` columns go into one product."""
         return max(1, min(self.columns // width, 1 << ((rank + 1).bit_length() - 1)))
 
-    def group(self, rank: int, wide: int, across: int) -> int:
-        """How many z_i one program serves whose sums are (z_i, wide, across)."""
-        wanted = max(1 << (rank - 1).bit_length(), LEAST_ROWS // wide)
-        # The sums have to fit the registers.
-        return min(wanted, self.columns // max(wide, wide * across // 32))
-
 
 TILES = {
     "enter": Tile(64, 4, 3, 64, registers=128),
@@ -44,14 +40,15 @@ TILES = {
     "drive_backward": Tile(64, 4, 2, 64, registers=128),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0, registers=168),
-    "tail_sums": Tile(32, 4, 1, 0),
+    "tail_sums": Tile(32, 4, 3, 0),
     "heads": Tile(64, 4, 1, 0),
-    "weights": Tile(32, 4, 1, 128),
+    "weights": Tile(32, 1, 3, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_wide": Tile(64, 4, 2, 64, registers=128),
     "readout_backward_wide": Tile(64, 4, 2, 128),
     "drive_backward_wide": Tile(64, 4, 3, 64, registers=128),
+    "weights_wide": Tile(16, 1, 3, 0),
 }
 
 
@@ -64,3 +61,9 @@ def tile_of(name: str, planes: int) -> Tile:
 def pair_width(rank: int) -> int:
     """Room for the z_j of a pair z_i z_j."""
     return max(8, 1 << (rank - 1).bit_length())
+
+
+def share(count: int, size: int, most: int) -> int:
+    """How many of `count` sums of `size` numbers a program takes that has room for `most` numbers; all about as many."""
+    programs = -(-count // max(1, most // size))
+    return -(-count // programs)

@@ -1,4 +1,9 @@
-"""The gradients of a mix's large weights, summed over the steps of a range."""
+"""The gradients of a mix's large weights, summed over the steps of a range.
+
+A program is one warp. It holds a share of the sums in its registers, multiplies steps by small products of its own and
+waits for nobody, so that a few of them keep a processor busy: with four warps that build a wide product together, most
+of the time went into waiting for each other.
+"""
 
 import triton
 import triton.language as tl
@@ -20,40 +25,48 @@ def alone(COUNT: tl.constexpr):
 
 
 @triton.jit
-def load_rows(pointer, offset, live, BM: tl.constexpr, WIDTH: tl.constexpr, WB: tl.constexpr):
-    """Rows `offset`, … of (rows, WIDTH) as a tile (BM, WB), zeros outside."""
-    column = tl.arange(0, WB)[None, :]
-    at = offset * WIDTH + tl.arange(0, BM)[:, None] * WIDTH + column
-    return tl.load(pointer + at, live & (column < WIDTH), 0.0)
+def add_sums(out, at, total, inside, start):
+    """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
+    tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
+
+
+@triton.jit
+def zeros(COUNT: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """So many sums that have not begun."""
+    sums = ()
+    for _ in tl.static_range(COUNT):
+        sums += (tl.zeros((HEIGHT, WIDTH), tl.float32),)  # type: ignore[assignment]
+    return sums
 
 
 @triton.jit
 def load_planes(
-    right, behind, offset, live, P2: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, BOTH: tl.constexpr,
-    OUTPUT: tl.constexpr,
+    right, behind, row, live, P2: tl.constexpr, OB: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr
 ):  # fmt: skip
-    """The planes that a mix leads to (`OUTPUT`: comes from) as a tile (BM, OB)."""
+    """The planes that a mix leads to (`OUTPUT`: comes from) as a tile (rows, OB)."""
     o = tl.arange(0, OB)[None, :]
-    at = offset * P2 + tl.arange(0, BM)[:, None] * P2 + o
-    planes = tl.load(right + at, live & (o < P2), 0.0)
+    at = row[:, None] * P2 + o
+    planes = tl.load(right + at, live[:, None] & (o < P2), 0.0)
     if BOTH:
-        planes += tl.load(behind + at - P2, live & (o >= P2) & (o < 2 * P2), 0.0)
+        planes += tl.load(behind + at - P2, live[:, None] & (o >= P2) & (o < 2 * P2), 0.0)
     if OUTPUT:
         planes = tl.where(o % 2 == 1, -planes, planes)
     return planes
 
 
 @triton.jit
-def load_members(codes, offset, live, first, R: tl.constexpr, COUNT: tl.constexpr, BM: tl.constexpr):
-    """z_i of the rows for i = first, … (BM, COUNT), zeros beyond the last."""
-    i = first + tl.arange(0, COUNT)[None, :]
-    return tl.load(codes + offset * R + tl.arange(0, BM)[:, None] * R + i, live & (i < R), 0.0)
+def load_member(codes, row, live, i, R: tl.constexpr):
+    """z̃_i of the rows as a row of its own (1, rows): 1 for i = R, zeros beyond."""
+    i = row * 0 + i
+    z = tl.load(codes + row * R + i, live & (i < R), 0.0)
+    return tl.where(i == R, 1.0, z)[None, :]
 
 
 @triton.jit
-def add_sums(out, at, total, inside, start):
-    """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
-    tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
+def load_members(codes, row, live, i, R: tl.constexpr):
+    """The same for several i (i, rows)."""
+    z = tl.load(codes + row[None, :] * R + i[:, None], live[None, :] & (i < R)[:, None], 0.0)
+    return tl.where((i == R)[:, None], 1.0, z)
 
 
 @triton.jit
@@ -62,81 +75,72 @@ def sum_members(
     HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
     BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ z_i left_h right_o for i = first, … (GROUP, HB, OB)."""
-    total = tl.zeros((GROUP * HB, OB), tl.float32)
+    """Σ z̃_i left_h right_o for i = first, … (GROUP, HB, OB)."""
+    h = tl.arange(0, HB)[:, None]
+    totals = zeros(GROUP, HB, OB)
     for offset in tl.range(0, limit, BM, num_stages=STAGES):
-        live = offset + tl.arange(0, BM)[:, None] < limit
-        # All loads before the first barrier: they wait for memory together.
-        planes = load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT)
-        tile = load_rows(left, offset, live, BM, H, HB)
-        weight = load_members(codes, offset, live, first, R, GROUP, BM)
-        total += product(weighted(weight, tile, GROUP, HB), split(planes), PRECISION)
-    place = first * HB + tl.arange(0, GROUP * HB)[:, None]
+        row = offset + tl.arange(0, BM)
+        live = row < limit
+        planes = split(load_planes(right, behind, row, live, P2, OB, BOTH, OUTPUT))
+        # Steps are columns from the load on: what a product multiplies with them lies as its units read it.
+        tile = tl.load(left + row[None, :] * H + h, live[None, :] & (h < H), 0.0)
+        sums = ()
+        for k in tl.static_range(GROUP):
+            weight = load_member(codes, row, live, first + k, R)
+            sums += (product(split(tile * weight), planes, PRECISION, totals[k]),)  # type: ignore[assignment]
+        totals = sums
     o = tl.arange(0, OB)[None, :]
-    add_sums(out, place * OB + o, total, place + o * 0 < R * HB, start)
+    for k in tl.static_range(GROUP):
+        at = ((first + k) * HB + h) * OB + o
+        add_sums(out, at, totals[k], at < (R + 1) * HB * OB, start)
 
 
 @triton.jit
 def sum_pairs(
-    codes, d_square, out, start, limit, first, H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, JB: tl.constexpr,
-    BM: tl.constexpr, PAIRS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    codes, d_square, out, start, limit, FIRST: tl.constexpr, COUNT: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
+    HB: tl.constexpr, JB: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ z_i z_j dq_h for i = first, … (PAIRS, JB, HB)."""
-    total = tl.zeros((PAIRS * JB, HB), tl.float32)
-    for offset in tl.range(0, limit, BM, num_stages=STAGES):
-        live = offset + tl.arange(0, BM)[:, None] < limit
-        change = load_rows(d_square, offset, live, BM, H, HB)
-        tile = load_members(codes, offset, live, 0, R, JB, BM)
-        weight = load_members(codes, offset, live, first, R, PAIRS, BM)
-        total += product(weighted(weight, tile, PAIRS, JB), split(change), PRECISION)
-    place = first * JB + tl.arange(0, PAIRS * JB)[:, None]
+    """Tiles FIRST, … of Σ z_i z_j dq_h (R · JB, HB) and, behind them, Σ z̃_j dq_h (IB, HB)."""
+    tiles: tl.constexpr = (R * JB + TALL - 1) // TALL
     h = tl.arange(0, HB)[None, :]
-    add_sums(out, place * HB + h, total, place + h * 0 < R * JB, start)
-
-
-@triton.jit
-def sum_constant(
-    left, right, behind, codes, d_square, out, out_pairs, start, limit, H: tl.constexpr, P2: tl.constexpr,
-    R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr,
-    STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Σ left_h right_o (HB, OB) and Σ z̃_j dq_h (IB, HB): what the constant 1 is multiplied with."""
-    heights: tl.constexpr = max(1, LEAST // HB)
-    lengths: tl.constexpr = max(1, LEAST // IB)
-    total = tl.zeros((heights * HB, OB), tl.float32)
-    total_pairs = tl.zeros((lengths * IB, HB), tl.float32)
-    j = tl.arange(0, IB)[None, :]
-    for offset in tl.range(0, limit, BM, num_stages=STAGES):
-        live = offset + tl.arange(0, BM)[:, None] < limit
-        tile = load_rows(left, offset, live, BM, H, HB)
-        planes = load_planes(right, behind, offset, live, P2, OB, BM, BOTH, OUTPUT)
-        if NORM:
-            code = tl.where(j == R, 1.0, load_members(codes, offset, live, 0, R, IB, BM))
-            change = load_rows(d_square, offset, live, BM, H, HB)
-        total += product(weighted(alone(heights), tile, heights, HB), split(planes), PRECISION)
-        if NORM:
-            total_pairs += product(weighted(alone(lengths), code, lengths, IB), split(change), PRECISION)
-    h = tl.arange(0, heights * HB)[:, None]
-    o = tl.arange(0, OB)[None, :]
-    add_sums(out, h * OB + o, total, h + o * 0 < HB, start)
-    if NORM:
-        i = tl.arange(0, lengths * IB)[:, None]
-        h = tl.arange(0, HB)[None, :]
-        add_sums(out_pairs, i * HB + h, total_pairs, i + h * 0 < IB, start)
+    m = tl.arange(0, TALL)
+    totals = zeros(COUNT, TALL, HB)
+    for offset in range(0, limit, BM):
+        row = offset + tl.arange(0, BM)
+        live = row < limit
+        change = split(tl.load(d_square + row[:, None] * H + h, live[:, None] & (h < H), 0.0))
+        other = load_members(codes, row, live, m % JB, R)
+        sums = ()
+        for k in tl.static_range(COUNT):
+            if FIRST + k < tiles:
+                i = (FIRST + k) * TALL // JB
+                weight = load_member(codes, row, live, i, R)
+                if JB < TALL:
+                    weight = tl.where((m < JB)[:, None], weight, load_member(codes, row, live, i + 1, R))
+                pairs = weight * other
+            else:
+                pairs = load_members(codes, row, live, (FIRST + k - tiles) * TALL + m, R)
+            sums += (product(split(pairs), change, PRECISION, totals[k]),)  # type: ignore[assignment]
+        totals = sums
+    for k in tl.static_range(COUNT):
+        pair = (FIRST + k) * TALL + m[:, None]
+        if FIRST + k < tiles:
+            add_sums(out, pair * HB + h, totals[k], pair + h * 0 < R * JB, start)
+        else:
+            add_sums(out, (pair - tiles * TALL + R * JB) * HB + h, totals[k], pair + h * 0 >= 0, start)
 
 
 @triton.jit
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
+    left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, LEAST: tl.constexpr,
+    JB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, PAIRS: tl.constexpr, TALL: tl.constexpr,
     STAGES: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB), Σ z_i z_j dq_h (R, JB, HB) and
     Σ z̃_j dq_h (IB, HB).
 
-    The grid's first axis are kinds of programs, because few could run beside one that holds all sums: GROUP of the z_i,
-    PAIRS of the pairs' z_i, and last the constant 1 behind them.
+    The grid's first axis are shares of them: GROUP of the z̃_i, then PAIRS tiles of TALL rows of the sums with dq.
     """
     kind = tl.program_id(0)
     part = tl.program_id(1).to(tl.int64)
@@ -146,22 +150,20 @@ def block_weight_kernel(
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
-    right += (model * N + start + begin) * P2
-    behind += (model * N + start + begin) * P2
-    groups: tl.constexpr = (R + GROUP - 1) // GROUP
+    right += (model * N + start + begin - first) * P2
+    behind += (model * N + start + begin - first) * P2
+    groups: tl.constexpr = (R + GROUP) // GROUP
+    tiles: tl.constexpr = (R * JB + TALL - 1) // TALL + IB // TALL if NORM else 0
     pairs: tl.constexpr = (R * JB + IB) * HB if NORM else 0
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + pairs)
-    out_pairs = out + (R + 1) * HB * OB
     if kind < groups:
         sum_members(
             left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
             OUTPUT, PRECISION,
         )  # fmt: skip
-    elif kind == tl.num_programs(0) - 1:
-        sum_constant(
-            left, right, behind, codes, d_square, out + R * HB * OB, out_pairs + R * JB * HB, start, limit, H, P2, R,
-            HB, OB, IB, BM, LEAST, STAGES, NORM, BOTH, OUTPUT, PRECISION,
-        )  # fmt: skip
-    elif NORM:
-        first = (kind - groups) * PAIRS
-        sum_pairs(codes, d_square, out_pairs, start, limit, first, H, R, HB, JB, BM, PAIRS, STAGES, PRECISION)
+    for tile in tl.static_range(0, tiles, PAIRS):
+        if kind == groups + tile // PAIRS:
+            sum_pairs(
+                codes, d_square, out + (R + 1) * HB * OB, start, limit, tile, min(PAIRS, tiles - tile), H, R, HB, JB,
+                BM, TALL, PRECISION,
+            )  # fmt: skip

@@ -68,10 +68,11 @@ class ScanPlan:
         mode_gaps: bool = False,
         packed: bool = False,
         has_s0: bool = False,
+        chunk: int | None = None,
     ) -> None:
         self.rows, self.steps, self.modes = rows, steps, modes = shape
         self.block = min(1 << (modes - 1).bit_length(), 128)
-        tile = chunk_steps(rows, steps, modes)
+        tile = chunk or chunk_steps(rows, steps, modes)
         self.chunks = -(-steps // tile)
         self.mode_blocks = -(-modes // self.block)
         lanes = max(1, _LANES // self.block)

@@ -45,12 +45,15 @@ def take_last_kernel(
     tl.store(pending + 2 * target + 1, imag, mode < P)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def add_last_kernel(
-    target, change, valid, L, step, WIDTH: tl.constexpr, WB: tl.constexpr, BL: tl.constexpr, HAS_VALID: tl.constexpr
-):
-    """Add `change` (sequence, WIDTH, of which every `step`-th number counts) to `target` (sequence, L, WIDTH)."""
-    sequence = tl.program_id(0).to(tl.int64)
+    target, change, valid, L, first, step, WIDTH: tl.constexpr, WB: tl.constexpr, BL: tl.constexpr,
+    HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    """Add `change` (sequence, WIDTH, of which every `step`-th number counts) to `target` (sequence, L, WIDTH), which
+    begins with the sequence `first`."""
+    sequence = first + tl.program_id(0).to(tl.int64)
+    target -= first.to(tl.int64) * L * WIDTH
     last = last_index(valid, sequence, L, BL, HAS_VALID)
     o = tl.arange(0, WB)
     there = (o < WIDTH) & (last + o * 0 >= 0)

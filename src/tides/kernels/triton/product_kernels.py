@@ -57,21 +57,19 @@ def open_matrices(pointer, model, SIZE: tl.constexpr, HB: tl.constexpr):
 
 
 @triton.jit
-def product(a, b, PRECISION: tl.constexpr):
-    """a b from the halves of both; the small products first."""
+def product(a, b, PRECISION: tl.constexpr, total=None):
+    """a b from the halves of both, added to `total` where there is one; the small products first."""
     if a[0].dtype == tl.float16:
         if PRECISION == "tf32x3":
-            total = tl.dot(a[1], b[0])
+            total = tl.dot(a[1], b[0], total)
             total = tl.dot(a[0], b[1], total)
-            return tl.dot(a[0], b[0], total)
-        else:
-            return tl.dot(a[0], b[0])
+        return tl.dot(a[0], b[0], total)
     elif PRECISION == "tf32x3":
-        total = tl.dot(a[1], b[0], input_precision="tf32")
+        total = tl.dot(a[1], b[0], total, input_precision="tf32")
         total = tl.dot(a[0], b[1], total, input_precision="tf32")
         return tl.dot(a[0], b[0], total, input_precision="tf32")
     else:
-        return tl.dot(a[0], b[0], input_precision=PRECISION)
+        return tl.dot(a[0], b[0], total, input_precision=PRECISION)
 
 
 @triton.jit

@@ -98,7 +98,7 @@ class WideFunction(_SingleLevelFunction):
         inputs = block_inputs(x, gaps, behind, valid, seed, list(weights))
         norm = "batch" if norms[0].training else "running"
         batch, steps, _ = x.shape
-        shape = BlockShape(1, batch, steps, valid is not None, norm, keeps, len(norms))
+        shape = BlockShape(1, batch, steps, valid is not None, norm, keeps, batch, len(norms))
         out, last, kept = run_forward(config, shape, inputs, norms)
         ctx.save_for_backward(*inputs[:-1], kept)
         ctx.set_materialize_grads(False)

@@ -112,6 +112,6 @@ class Scans:
         """Add to the last valid step of every sequence; `width` numbers of a step, every `step`-th one of `change`."""
         if change is not None:
             self.plan.launch(
-                add_last_kernel, (self.shape.batch,), target, change, self.run.valid, self.shape.steps, step,
+                add_last_kernel, (self.shape.batch,), target, change, self.run.valid, self.shape.steps, 0, step,
                 WIDTH=width, WB=padded(width), BL=COUNTED, **self.run.has_valid,
             )  # fmt: skip

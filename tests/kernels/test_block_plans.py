@@ -1,0 +1,81 @@
+"""The launches of a block's passes and their memory, as they are planned: no GPU is needed for that."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="the triton backend needs triton")
+
+from tides.experiments.speed import WORKLOADS
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
+from tides.kernels.triton.block_plans import Wanted, _build_backward, _build_forward
+from tides.kernels.triton.launch import LaunchPlan
+from tides.kernels.triton.packing import layout_of
+from tides.nn import TIDESConfig
+from tides.nn.block import Block
+
+WORMS = {"name": "eigenworms", "batch": 10, "steps": 17_984}
+
+
+def _plans(name: str, batch: int, steps: int, **change: Any) -> tuple[BlockConfig, BlockShape, LaunchPlan, LaunchPlan]:
+    """Both passes of a training step of a benchmark's model."""
+    model = TIDESConfig(**{**WORKLOADS[name].model, "compat": "release", **change})
+    block = Block(model)
+    tail = block.glu.weights()
+    assert tail is not None
+    config = BlockConfig.of(layout_of(block.ssm.weights(), tail), block.ssm.spec, 0.0)
+    shape = BlockShape.of(
+        config.layout, 1, batch, steps, masked=False, norm="batch", depth=model.depth, whole=True
+    )  # fmt: skip
+    wanted = Wanted(((False,) * 3,) * model.depth, gaps=False, overwrite=True)
+    forward = _build_forward(config, shape, "tf32x3", 1e-5, 0.1)
+    return config, shape, forward, _build_backward(config, shape, "tf32x3", wanted)
+
+
+def _peak(config: BlockConfig, shape: BlockShape, forward: LaunchPlan, backward: LaunchPlan) -> float:
+    """MB of either pass: what is kept, temporaries, input and output or gradients of both, inputs in between."""
+    x, kept = shape.rows * config.layout.width, shape.depth * kept_size(config.layout, shape)
+    tensors = kept + (shape.depth - 1) * x
+    return 4e-6 * (tensors + max(2 * x + forward._sizes[0], 3 * x + backward._sizes[0]))
+
+
+def test_a_large_batch_goes_through_the_backward_pass_in_parts() -> None:
+    config, shape, *passes = _plans(**WORMS)
+    assert [part.sequences for part in shape.parts] == [5, 5]
+    assert not shape.keeps, "what is made again part by part would be the most of what is held"
+    # The rest of a training step takes about 12 MB more.
+    assert _peak(config, shape, *passes) < 137
+
+
+def test_parts_of_a_batch_follow_one_another() -> None:
+    *_, shape, _, _ = _plans("paper-100k", 11, 30_000)
+    ends = [(part.first, part.start, part.stop, part.last) for part in shape.parts]
+    assert ends == [(0, 0, 120_000, False), (4, 120_000, 240_000, False), (8, 240_000, 330_000, True)]
+    assert sum(part.sequences for part in shape.parts) == 11
+
+
+@pytest.mark.parametrize(("steps", "launches", "most"), [(1000, 36 + 76, 32), (10_000, 36 + 140, 132)])
+def test_a_small_batch_is_one_part(steps: int, launches: int, most: float) -> None:
+    config, shape, forward, backward = _plans("paper-100k", 8, steps)
+    assert [part.sequences for part in shape.parts] == [8]
+    assert len(forward._launches) + len(backward._launches) == launches
+    assert _peak(config, shape, forward, backward) < most
+
+
+def test_sequences_longer_than_a_part_stay_together() -> None:
+    config, shape, *passes = _plans("paper-100k", 8, 100_000)
+    assert shape.parts == [shape.whole]
+    assert _peak(config, shape, *passes) < 1_120
+
+
+def test_models_of_a_population_are_one_part() -> None:
+    config, *_ = _plans(**WORMS)
+    shape = BlockShape.of(config.layout, 3, 10, 17_984, masked=False, norm="given")
+    assert [part.sequences for part in shape.parts] == [30]
+
+
+def test_gradients_of_states_become_those_of_drives_where_a_step_drives_the_interval_before_it() -> None:
+    preceding, following = (
+        _peak(*_plans(**WORMS, depth=2, compat=compat)) for compat in ("release", None)
+    )  # fmt: skip
+    assert preceding < following
