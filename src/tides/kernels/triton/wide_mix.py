@@ -135,7 +135,7 @@ class OuterSums:
     """
 
     def __init__(self, mix: Mix, y: Buffer, x: Buffer, scale: Buffer | None = None) -> None:
-        self._mix, self._plan, run = mix, mix.plan, mix.run
+        self._plan, run = mix.plan, mix.run
         o, h, i = mix.planes, mix.width, mix.code
         self.largest, self.d_kernel = run.plan.space(o + h + i), run.plan.space(o, i * h)
         self._inputs = (y, x, x if scale is None else scale, run.parts[f"{mix.name} code"])
