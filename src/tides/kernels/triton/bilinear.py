@@ -38,10 +38,10 @@ def weighted_sum(z: Tensor, product: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-def inner(work: Tensor, z: Tensor, x: Tensor, dz: Tensor | None = None) -> Tensor:
-    """Σ_a t[i, a] x_a, to `dz` where it is given; `work`, t, becomes z ⊗ x."""
+def inner(work: Tensor, z: Tensor, x: Tensor) -> Tensor:
+    """Σ_a t[i, a] x_a; `work`, t, becomes z ⊗ x."""
     z, x = z.contiguous(), x.contiguous()
-    dz = torch.empty_like(z) if dz is None else dz
+    dz = torch.empty_like(z)
     grid, n, tile = _shape(work.numel(), *work.shape[-2:])
     launch(backward_kernel, grid, work, z, x, dz, x, n, **tile, WITH_DX=False)
     return dz

@@ -25,13 +25,19 @@ def heads(run: WidePass) -> None:
 
 
 def heads_backward(
-    run: WidePass, shares: Shares, d_decay: Buffer, codes: tuple[Buffer, ...], du: Buffer, d_packed: Buffer
+    run: WidePass,
+    shares: Shares,
+    d_decay: Buffer,
+    codes: tuple[list[Buffer], list[Buffer]],
+    du: Buffer,
+    d_packed: Buffer,
 ) -> None:
-    """From the gradients of decay and codes; that of u is added to `du`."""
+    """From the gradients of decay and codes, which come from their mix and its norm; that of u is added to `du`."""
     plan, n, h, maps = run.plan, run.rows, run.layout.width, run.layout.modes + 2 * run.layout.rank
     d_heads = run.room(maps)
     grid, tile = shares.tile(run.layout.modes)
-    inputs = (run.parts["heads"], *_vectors(run), d_decay, *codes)
+    shared = [part for found in codes for part in (found[0], found[-1])]
+    inputs = (run.parts["heads"], *_vectors(run), d_decay, *shared)
     plan.launch(
         heads_backward_kernel, grid, *inputs, d_heads, shares.of("heads bias"), n, shares.width, *_numbers(run),
         **_flags(run, tile), NORM=run.layout.mix_norm,

@@ -46,13 +46,13 @@ def store_halves(halves, unit, x, row, a, N, A: tl.constexpr):
 
 @triton.jit
 def halve_rows_kernel(
-    x, valid, halves, unit, N, start, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, CLEAR: tl.constexpr
+    x, valid, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, CLEAR: tl.constexpr
 ):
-    """The halves of x (n, a); with `CLEAR` x becomes zero over padding, whose rows begin with number `start` of all."""
+    """The halves of x (n, a); with `CLEAR` x becomes zero over padding."""
     row, a, at, inside = place(N, A, AB, BM)
     values = tl.load(x + at, inside, 0.0)
     if CLEAR:
-        values = tl.where(tl.load(valid + start + row, row < N, 0)[:, None] != 0, values, 0.0)
+        values = tl.where(tl.load(valid + row, row < N, 0)[:, None] != 0, values, 0.0)
         tl.store(x + at, values, inside)
     store_halves(halves, unit, values, row, a, N, A)
 

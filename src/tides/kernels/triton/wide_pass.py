@@ -1,7 +1,7 @@
 """What the launches of a wide block share: its sizes, its buffers, and where its weights lie."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape
 from tides.kernels.triton.buffers import Buffer, View, aligned
@@ -144,8 +144,6 @@ def add_up(
     """Σ over `rows` of `partial` (groups, rows, width); columns that `out` has no room for go to `rest`."""
     tall = min(_SUM_ROWS, 1 << (rows - 1).bit_length())
     wide = _TILE // tall
-    flags: dict[str, Any] = {"BR": tall, "BC": wide}
     split = width if rest is None else out.size
-    plan.launch(
-        sum_kernel, (-(-width // wide), groups, 1), partial, out, rest or out, rows, width, split, width, 0, **flags
-    )
+    grid, tensors = (-(-width // wide), groups, 1), (partial, out, rest or out)
+    plan.launch(sum_kernel, grid, *tensors, rows, width, split, width, 0, BR=tall, BC=wide)

@@ -170,14 +170,13 @@ def _one_backward(
     plan, width = run.plan, run.layout.width
     shares, du, d_affine = Shares(run), run.room(width), plan.space(2 * width)
     d_activated = tail_backward(run, shares, gradient, d_packed)
-    ds, *readout_codes = wide_mixes.readout_backward(run, shares, d_activated, du, d_packed)
+    ds, readout_codes = wide_mixes.readout_backward(run, shares, d_activated, du, d_packed)
     plan.release(d_activated)
     d_decay, d_drive = Scans(run).backward(ds, changes, d_gaps, d_packed)
     drive_codes = wide_mixes.drive_backward(run, d_drive, du, d_packed)
     plan.release(d_drive)
-    codes = (*drive_codes, *readout_codes)
-    heads_backward(run, shares, d_decay, codes, du, d_packed)
-    plan.release(d_decay, *(codes if run.layout.mix_norm else codes[::2]))
+    heads_backward(run, shares, d_decay, (drive_codes, readout_codes), du, d_packed)
+    plan.release(d_decay, *drive_codes, *readout_codes)
     normalise_backward(run, shares, gradient, du, dx)
     shares.finish(d_packed, d_affine)
     if run.shape.norm == "batch":
