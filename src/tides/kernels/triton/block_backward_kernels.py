@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
-from tides.kernels.triton.block_weight_kernels import add_sums, alone, weighted
+from tides.kernels.triton.block_tail_kernels import store_matrix
+from tides.kernels.triton.block_weight_kernels import alone, weighted
 from tides.kernels.triton.product_kernels import (
     halve_rows,
     inverse_rms,
@@ -259,17 +260,16 @@ def heads_backward_kernel(
         tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
 
     partial += (model * tl.num_programs(0) + program) * width
-    tall = tl.arange(0, modes * PB)[:, None]
-    add_sums(partial, tall * H + h[None, :], acc_decay, (tall < P) & (h < H)[None, :], start)
-    add_sums(partial, P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P, start)
+    store_matrix(partial, acc_decay, tl.arange(0, modes * PB), h, P, H)
+    tl.store(partial + P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P)
     if RATE_NORM:
-        add_sums(partial, P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P, start)
+        tl.store(partial + P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P)
     if DOWN:
         line = tl.arange(0, codes * 2 * IB)[:, None]
         place = tl.where(line < IB, at_drive_code, at_readout_code) + line % IB * H
         inside = (line < 2 * IB) & (line % IB < R) & (h < H)[None, :]
-        add_sums(partial, place + h[None, :], acc_codes, inside, start)
+        tl.store(partial + place + h[None, :], acc_codes, inside)
         at_bias = tl.where(of_drive, at_drive_code, at_readout_code) + R * H + i_axis
-        add_sums(partial, at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R, start)
-    add_sums(partial, at_affine + h, tl.sum(acc_scale, axis=0), h < H, start)
-    add_sums(partial, at_affine + H + h, tl.sum(acc_shift, axis=0), h < H, start)
+        tl.store(partial + at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R)
+    tl.store(partial + at_affine + h, tl.sum(acc_scale, axis=0), h < H)
+    tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)

@@ -153,7 +153,7 @@ def sum_pairs(
 
 @triton.jit
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
+    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,
     PAIRS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -171,8 +171,8 @@ def block_weight_kernel(
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
-    right += (model * N + start + begin - first) * P2
-    behind += (model * N + start + begin - first) * P2
+    right += (model * N + start + begin) * P2
+    behind += (model * N + start + begin) * P2
     groups: tl.constexpr = (R + GROUP) // GROUP
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + PAIRS * HB)
     if kind < groups:
