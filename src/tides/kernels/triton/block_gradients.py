@@ -16,7 +16,7 @@ from tides.kernels.triton.block_config import Part, padded, scan_chunk
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_sums import TailSums, WeightSums, pair_flags, sum_rows
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
+from tides.kernels.triton.block_tiles import TILES
 from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
@@ -188,7 +188,7 @@ class BlockGradients:
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
             self.d_readout_codes, self.d_u, self.d_u, partial, part.stop, layout.size, part.start, tiles, width,
             layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip, **flags,
-            **tile.flags, LEAST=LEAST_ROWS,
+            **tile.flags,
         )  # fmt: skip
         sum_rows(
             plan, shape.models, partial, self.d_packed, programs, width, layout.size, rest=d_affine,

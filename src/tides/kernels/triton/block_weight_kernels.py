@@ -12,19 +12,6 @@ from tides.kernels.triton.product_kernels import product, split
 
 
 @triton.jit
-def weighted(weight, tile, COUNT: tl.constexpr, WIDTH: tl.constexpr):
-    """The halves of weight_i tile_j (COUNT · WIDTH, rows), for a product that sums over the rows."""
-    wide = tl.reshape(weight[:, :, None] * tile[:, None, :], (tile.shape[0], COUNT * WIDTH))
-    return split(tl.trans(wide))
-
-
-@triton.jit
-def alone(COUNT: tl.constexpr):
-    """Weights (1, COUNT) for `weighted` that leave a tile as it is, with zeros below: products need many rows."""
-    return tl.where(tl.arange(0, COUNT) == 0, 1.0, 0.0)[None, :]
-
-
-@triton.jit
 def add_sums(out, at, total, inside, start):
     """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
     tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
