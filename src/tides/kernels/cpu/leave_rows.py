@@ -4,9 +4,10 @@ from tides.kernels.cpu.block_loops import gated, gated_backward, gelu, gelu_and_
 from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.enter_rows import TILE, d_square
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
+from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward
 from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
 from tides.kernels.cpu.row_loops import dropped, entered, finished, given, left, masked, skip_backward, summed, taken
+from tides.kernels.cpu.scratch import borrowed, hold, rooms
 from tides.kernels.cpu.vectors import widest_registers
 
 
@@ -41,13 +42,13 @@ def _gates(active, count, panels, sizes, value, gate):  # type: ignore[no-untype
 def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, out):  # type: ignore[no-untyped-def]
     """`out` and `mixed` (n, h) of steps [begin, end); `kept` (2, n · h) are the masks of dropout, or empty."""
     widest_registers()
+    x, states, valid, kept, panels, mixed, out = borrowed((x, states, valid, kept, panels, mixed, out))
     whole, lanes, inner = sizes.whole, sizes.lanes, sizes.inner_whole
-    u, inverse, y, active, mix = (
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
-        room(TILE * whole, x),
+    rows = TILE * whole
+    space, (u, inverse, y, active, mix, code, s, value, gate) = rooms(
+        (rows, rows, rows, rows, rows, (TILE + 1) * sizes.code_whole, TILE * sizes.states_whole, TILE * inner,
+         TILE * inner), x,
     )  # fmt: skip
-    code, s = room((TILE + 1) * sizes.code_whole, x), room(TILE * sizes.states_whole, x)
-    value, gate = room(TILE * inner, x), room(TILE * inner, x)
     scaled_up = 1 / (1 - settings.dropout)
     depth = sizes.states
     for first in range(begin, end, TILE):
@@ -67,6 +68,7 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
         linear_rows(value, inner, count, panels.outer, sizes.inner, y, whole, whole)
         dropped(y, first, count, sizes.width, whole, kept, 1, scaled_up)
         left(x, first, count, sizes.width, whole, lanes, y, panels.ones, out)
+    hold(space)
 
 
 @compiled
@@ -95,23 +97,17 @@ def leave_backward(  # type: ignore[no-untyped-def]
 ):
     """Gradients of the states and of u (n, h) from that of the output (n, h)."""
     widest_registers()
+    x, states, valid, kept, panels, mixed = borrowed((x, states, valid, kept, panels, mixed))
+    gradient, sums, d_states, du = borrowed((gradient, sums, d_states, du))
     whole, lanes, inner, size = sizes.whole, sizes.lanes, sizes.inner_whole, sizes.code
-    u, inverse, y, active, mix, g, d_y, own = (
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
+    rows, of_states, of_inner = TILE * whole, TILE * sizes.states_whole, TILE * inner
+    of_code = (TILE + 1) * sizes.code_whole
+    space, parts = rooms(
+        (rows, rows, rows, rows, rows, rows, rows, rows, of_code, of_code, of_states, of_states, of_states, of_inner,
+         of_inner, of_inner, of_inner, TILE * size, TILE * size, TILE * sizes.monomials, TILE * (whole + 1), TILE), x,
     )  # fmt: skip
-    code, d_code = room((TILE + 1) * sizes.code_whole, x), room((TILE + 1) * sizes.code_whole, x)
-    s, ds, work = (
-        room(TILE * sizes.states_whole, x),
-        room(TILE * sizes.states_whole, x),
-        room(TILE * sizes.states_whole, x),
-    )
-    value, gate, d_gated, product = (
-        room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
-    )  # fmt: skip
-    code_turned, d_turned = room(size * TILE, x), room(size * TILE, x)
-    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
-    one = room(TILE, x)
+    u, inverse, y, active, mix, g, d_y, own, code, d_code, s, ds, work = parts[:13]
+    value, gate, d_gated, product, code_turned, d_turned, products, slopes_turned, one = parts[13:]
     one[:] = x.dtype.type(1)
     scaled_up = 1 / (1 - settings.dropout)
     depth = sizes.states
@@ -154,3 +150,4 @@ def leave_backward(  # type: ignore[no-untyped-def]
         add_products(u, whole, 1, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
         summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)
+    hold(space)

@@ -1,7 +1,5 @@
 """One mix over a tile of steps: out_t = Σ_i z̃_ti (x_t K_i), its column norms, and their gradients."""
 
-import numpy as np
-
 from tides.kernels.cpu.column_loops import add_symmetric, monomials, turned, turned_panels
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows, scaled_rows_backward
@@ -58,11 +56,3 @@ def columns_backward(  # type: ignore[no-untyped-def]
     turned_panels(d_square, d_step, columns, panels)
     linear_rows(forms, columns, pairs, panels, columns, work, d_step, d_step)
     add_symmetric(work, code_turned, size, d_step, lanes, d_code)
-
-
-@compiled
-def room(size, like):  # type: ignore[no-untyped-def]
-    """Memory that begins with a cache line; zeros, as products read what stands behind the features."""
-    space = np.zeros(size + 16, dtype=like.dtype)
-    begin = (-space.ctypes.data % 64) // space.itemsize
-    return space[begin : begin + size]
