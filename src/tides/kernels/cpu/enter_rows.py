@@ -2,10 +2,12 @@
 
 from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward
-from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
+from tides.kernels.cpu.mix_products import mix_forward
+from tides.kernels.cpu.mix_rows import columns_backward, mix_backward
+from tides.kernels.cpu.products import add_products, add_rows, linear_rows
 from tides.kernels.cpu.rates import reparameterised, slopes
 from tides.kernels.cpu.row_loops import (
+    added,
     entered,
     given,
     left,
@@ -89,12 +91,11 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
     whole, step, lanes, size = sizes.whole, sizes.heads, sizes.lanes, sizes.code
     rows, of_heads, of_code = TILE * whole, (TILE + 1) * step, TILE * size
     space, parts = rooms(
-        (rows, rows, rows, rows, rows, rows, of_heads, of_heads, TILE * sizes.planes_whole, TILE * sizes.modes, TILE,
-         of_code, of_code, TILE * sizes.monomials, TILE * (whole + 1), TILE), x,
+        (rows, rows, rows, rows, rows * size, of_heads, of_heads, TILE * sizes.planes_whole, TILE * sizes.modes, TILE,
+         of_code, of_code, TILE * sizes.monomials, TILE * (whole + 1)), x,
     )  # fmt: skip
-    u, inverse, scaled, du, later, work, heads, d_heads, out, rates, scales = parts[:11]
-    code, d_code, products, slopes_turned, one = parts[11:]
-    one[:] = x.dtype.type(1)
+    u, inverse, scaled, du, work, heads, d_heads, out, rates, scales = parts[:10]
+    code, d_code, products, slopes_turned = parts[10:]
     normed = panels.drive_forms.size > 0
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
@@ -128,10 +129,8 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
                 d_code, TILE, sums.drive_forms,
             )  # fmt: skip
         turned_back(d_code, TILE, count, size, d_heads, step)
-        taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
-        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole, d_heads)
-        for j in range(count * whole):
-            du[j] += later[j]
+        added(d_later, first, count, sizes.width, lanes, du, whole)
+        add_rows(d_heads, step, count, panels.heads_turned, step, du, whole, whole)
         masked(du, first, count, whole, valid)
         add_products(u, whole, 1, count, sizes.width, d_heads, step, step, sums.heads)
         summed(d_heads, count, step, step, lanes, sums.heads_bias)
