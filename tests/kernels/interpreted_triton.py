@@ -121,7 +121,8 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
     gradients._ROWS = 16
     tiles.TILES.update({name: tile._replace(rows=16) for name, tile in tiles.TILES.items()})
     # Several tiles per program, splits per range, ranges per part and, mostly, parts per batch: one sequence each.
-    gradients._PROGRAMS, sums._PROGRAMS, sums._TILES, gradients._RANGE = 1, 1, 1, (16, 16)
+    gradients._PROGRAMS = gradients._TAIL_PROGRAMS = sums._PROGRAMS = sums._TILES = 1
+    gradients._RANGE = (16, 16)
     kept, part = config._KEPT, config._PART
     config._FEWEST = 1
     for number, case in enumerate(cases):

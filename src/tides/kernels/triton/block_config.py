@@ -123,7 +123,7 @@ def padded(size: int) -> int:
 
 def scan_chunk(layout: Layout, shape: BlockShape) -> int:
     """Steps of a chunk in every scan of a block: carries of the forward pass are those of the parts."""
-    return chunk_steps(shape.sequences, shape.steps, layout.modes)
+    return chunk_steps(shape.models * shape.part, shape.steps, layout.modes)
 
 
 def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:

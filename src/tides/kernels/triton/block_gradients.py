@@ -23,10 +23,11 @@ from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel
 
-# Launch shapes measured on an H200: rows of a tile, programs that keep sums, numbers that a range takes and the most
-# steps it has.
+# Launch shapes measured on an H200: rows of a tile, programs that keep sums of the heads and of the tail, numbers that
+# a range takes and the most steps it has.
 _ROWS = 64
 _PROGRAMS = 528
+_TAIL_PROGRAMS = 264
 _RANGE = (6 << 20, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -207,7 +208,7 @@ class BlockGradients:
     def _tail_sums(self) -> TailSums:
         """Room for the sums of the tail's weights, which grow through all parts."""
         width = self.layout.at_drive - self.layout.at_skip
-        tiles, programs = shares(self.range, TILES["tail_sums"].rows, _PROGRAMS)
+        tiles, programs = shares(self.range, TILES["tail_sums"].rows, _TAIL_PROGRAMS)
         return TailSums(self.plan.space(self.shape.models, programs, width), tiles, programs, width)
 
     def _clocks(self) -> list[Buffer]:
