@@ -9,7 +9,8 @@ pytest.importorskip("numba", reason="the cpu backend needs numba")
 
 from tests.tolerances import FLOAT32_FORWARD
 from tides.kernels.cpu.column_loops import add_symmetric, gram, inverse_norms, triangle, turned_panels
-from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows, scaled_rows_backward
+from tides.kernels.cpu.mix_products import inputs_backward, mix_forward
+from tides.kernels.cpu.products import add_products, add_rows, linear_rows
 from tides.kernels.cpu.vectors import VECTOR
 
 LANES = VECTOR // 4
@@ -27,28 +28,44 @@ def panels(matrix: Any) -> Any:
 @pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 5, 3), (24, 32, 2)])
 def test_rows_times_a_matrix(count: int, depth: int, vectors: int) -> None:
     columns = vectors * LANES
-    x, matrix, scale, out = draw(count, depth), draw(depth, columns), draw(count), draw(count, columns)
-    wanted = out + scale[:, None] * (x @ matrix)
-    add_scaled_rows(
-        x.ravel(), depth, count, panels(matrix), depth, scale, 1, out.reshape(-1), columns, columns, scale
-    )  # fmt: skip
+    x, matrix, out = draw(count, depth), draw(depth, columns), draw(count, columns)
+    wanted = out + x @ matrix
+    add_rows(x.ravel(), depth, count, panels(matrix), depth, out.reshape(-1), columns, columns)
     np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
 
 
-@pytest.mark.parametrize(("count", "depth", "vectors"), [(1, 1, 1), (13, 5, 3), (24, 32, 2)])
-def test_gradients_behind_scaled_rows(count: int, depth: int, vectors: int) -> None:
+MIXES = pytest.mark.parametrize(("count", "size", "depth", "vectors"), [(1, 1, 1, 1), (13, 3, 5, 3), (24, 9, 32, 2)])
+
+
+@MIXES
+def test_mix_of_rows(count: int, size: int, depth: int, vectors: int) -> None:
     columns = vectors * LANES
-    gradient, matrix, scale, x = draw(count, depth), draw(depth, columns), draw(count), draw(count, columns) / 2
-    d_x, d_scale, scaled = draw(count, columns), draw(count), np.empty((count, columns), np.float32)
-    wanted_x = d_x + scale[:, None] * (gradient @ matrix)
-    wanted_scale = d_scale + (x * (gradient @ matrix)).sum(1)
-    scaled_rows_backward(
-        gradient.ravel(), depth, count, panels(matrix), depth, scale, 1, x.ravel(), d_x.reshape(-1), columns, columns,
-        d_scale, scaled.reshape(-1), scale,
+    x, code, kernels = draw(count, depth), draw(count, size), draw(size, depth, columns)
+    kernel, out = np.concatenate([panels(each) for each in kernels]), np.empty((count, columns), np.float32)
+    later = (x.ravel(), x.ravel(), x.ravel(), x.ravel())
+    mix_forward(x.ravel(), depth, depth, count, code.ravel(), size, size, kernel, out.reshape(-1), columns, later)
+    wanted = np.einsum("ti,tk,iko->to", *(each.astype(np.float64) for each in (code, x, kernels)))
+    np.testing.assert_allclose(out, wanted, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD * size * depth)
+
+
+@MIXES
+def test_gradients_behind_a_mix(count: int, size: int, depth: int, vectors: int) -> None:
+    columns = vectors * LANES
+    gradient, code, x = draw(count, depth), draw(count, size), draw(count, columns) / 2
+    back = draw(size, depth, columns)
+    kernel, later = np.concatenate([panels(each) for each in back]), (x.ravel(), x.ravel(), x.ravel(), x.ravel())
+    d_x, d_code = np.empty((count, columns), np.float32), draw(size, count)
+    scaled = np.empty((size, count, columns), np.float32)
+    products = np.einsum("tk,iko->ito", gradient.astype(np.float64), back)
+    wanted_code = d_code + np.einsum("ito,to->it", products, x)
+    inputs_backward(
+        gradient.ravel(), depth, depth, count, code.ravel(), size, size, kernel, x.ravel(), d_x.reshape(-1), columns,
+        d_code.reshape(-1), count, scaled.reshape(-1), count * columns, later,
     )  # fmt: skip
-    np.testing.assert_allclose(d_x, wanted_x, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD)
-    np.testing.assert_allclose(d_scale, wanted_scale, rtol=FLOAT32_FORWARD, atol=FLOAT32_FORWARD * columns)
-    np.testing.assert_array_equal(scaled, scale[:, None] * x)
+    tolerance = FLOAT32_FORWARD * size * depth
+    np.testing.assert_allclose(d_x, np.einsum("ti,ito->to", code, products), rtol=FLOAT32_FORWARD, atol=tolerance)
+    np.testing.assert_allclose(d_code, wanted_code, rtol=FLOAT32_FORWARD, atol=tolerance * columns)
+    np.testing.assert_array_equal(scaled, code.T[:, :, None] * x)
 
 
 @pytest.mark.parametrize(("pairs", "blocks", "vectors"), [(1, 1, 1), (13, 3, 2)])

@@ -8,9 +8,9 @@ stacked go through an operator that torch knows, where everything has a leading 
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.autograd.function import _SingleLevelFunction, once_differentiable
 
 from tides.functional.layout import reversed_gaps
@@ -77,8 +77,9 @@ def fused_stack(
     parameters = [part for weights, tail in layers for part in ordered(weights, tail)]
     gaps, behind = _both_gaps(x, gaps, spec, valid)
     arguments = (config, torch.is_grad_enabled(), norms, valid, x, gaps, behind, *parameters)
-    out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
-    return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]
+    out, last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
+    parts = last.flatten(0, 1).unbind()
+    return out, [SSMState(*parts[k : k + 3]) for k in range(0, len(parts), 3)]
 
 
 def _both_gaps(x: Tensor, gaps: Tensor, spec: SSMSpec, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -118,32 +119,33 @@ class BlockFunction(_SingleLevelFunction):
         gaps: Tensor,
         behind: Tensor | None,
         *parameters: Tensor,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor, Tensor]:
         run = BlockPass(config, x, _plain(gaps), _plain(behind), _plain(valid))
         size = places_of(config.layout).size
-        flat = torch.cat([part.detach().reshape(-1) for part in parameters])
+        flat = _flatten_dense_tensors(parameters)
         hidden = _plain(x)
-        last: list[Tensor] = []
         kept_for_later: list[Tensor | None] = []
         counts = []
+        last = run.room_for_last(len(norms))
         for k, norm in enumerate(norms):
             buffer, panels = run.pack(flat[k * size : (k + 1) * size])
             counts.append(_normalise(run, hidden, norm, panels))
             kept = _masks(hidden, config.settings.dropout)
             out = torch.empty_like(hidden)
             tape = run.forward(panels, buffer, hidden, kept, out)
-            last += run.last(tape, panels)
+            run.fill_last(tape, panels, last[k])
             if keep:
                 kept_for_later += [*tape, hidden, kept]
             hidden = out
         ctx.save_for_backward(x, flat, *kept_for_later)
-        ctx.run, ctx.counts, ctx.shapes = run, counts, [part.shape for part in parameters]
+        # The weights for their shapes alone.
+        ctx.run, ctx.counts, ctx.parameters = run, counts, parameters
         ctx.set_materialize_grads(False)
-        return hidden, *last
+        return hidden, torch.view_as_complex(last)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, d_last: Tensor | None) -> tuple[Any, ...]:
         run: BlockPass = ctx.run
         x, flat, *saved = ctx.saved_tensors
         size, each = places_of(run.layout).size, len(saved) // len(ctx.counts)
@@ -152,21 +154,19 @@ class BlockFunction(_SingleLevelFunction):
         for k in reversed(range(len(ctx.counts))):
             *tape, hidden, kept = saved[k * each : (k + 1) * each]
             part, own = slice(k * size, (k + 1) * size), BlockTape(*tape)
-            found = run.backward(flat[part], own, hidden, kept, g, d_last[3 * k : 3 * k + 3])  # type: ignore[arg-type]
-            d_flat[part] = found.weights
+            lasts = (None, None, None) if d_last is None else d_last[k].unbind()
+            found = run.backward(flat[part], own, hidden, kept, g, lasts, d_flat[part])  # type: ignore[arg-type]
             d_gaps = found.gaps if d_gaps is None else d_gaps + found.gaps
             if found.behind is not None:
                 d_behind = found.behind if d_behind is None else d_behind + found.behind
             if ctx.counts[k] > 0:
-                panels = run.panels(own.panels)
                 add_moments_gradient(
-                    hidden.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, panels.scale, panels.shift,
-                    found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
+                    hidden.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, found.panels.scale,
+                    found.panels.shift, found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
                 )  # fmt: skip
             g = found.x
         run.release()
-        pieces = zip(d_flat.split([shape.numel() for shape in ctx.shapes]), ctx.shapes, strict=True)
-        return None, None, None, None, g, d_gaps, d_behind, *(piece.view(shape) for piece, shape in pieces)
+        return None, None, None, None, g, d_gaps, d_behind, *_unflatten_dense_tensors(d_flat, ctx.parameters)
 
 
 def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int:
@@ -176,14 +176,12 @@ def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int
         scale = torch.rsqrt(norm.var + norm.eps)
         _fill_affine(panels, scale.numpy(), (-norm.mean * scale).numpy(), width)
         return 0
-    mean, var = np.empty_like(panels.scale), np.empty_like(panels.scale)
-    count = int(moments(x.view(-1).numpy(), width, run.valid, run.sizes.lanes, mean, var))
-    mean, var = mean[:width], var[:width]
-    scale = 1 / np.sqrt(var + var.dtype.type(norm.eps))
-    _fill_affine(panels, scale, -mean * scale, width)
-    norm.mean.lerp_(torch.from_numpy(mean).to(norm.mean.dtype), norm.momentum)
-    norm.var.lerp_(torch.from_numpy(var * (count / (count - 1))).to(norm.var.dtype), norm.momentum)
-    return count
+    mean, var = torch.empty_like(norm.mean), torch.empty_like(norm.var)
+    flat, lanes = x.view(-1).numpy(), run.sizes.lanes
+    count = moments(flat, width, run.valid, lanes, norm.eps, panels.scale, panels.shift, mean.numpy(), var.numpy())
+    norm.mean.lerp_(mean, norm.momentum)
+    norm.var.lerp_(var, norm.momentum)
+    return int(count)
 
 
 @torch.library.custom_op("tides::block_cpu", mutates_args=(), device_types="cpu")
@@ -208,7 +206,9 @@ def block_op(
         scale, shift = _plain(affine[m]).numpy()
         _fill_affine(panels, scale, shift, run.width)
         tape = run.forward(panels, buffer, _plain(x[m]), None if kept is None else kept[m], out[m])
-        found.append((*run.last(tape, panels), *(tape if keep else (x.new_empty(0) for _ in tape))))
+        last = run.room_for_last(1)[0]
+        run.fill_last(tape, panels, last)
+        found.append((*torch.view_as_complex(last).unbind(), *(tape if keep else (x.new_empty(0) for _ in tape))))
     return out, *(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
 
@@ -241,12 +241,14 @@ def block_backward(
         masks = None if kept is None else kept[m]
         own = BlockTape(*(each[m] for each in tape))
         lasts = tuple(None if each is None else each[m] for each in d_last)
-        result = run.backward(_plain(weights[m]), own, _plain(x[m]), masks, _plain(gradient[m]), lasts)  # type: ignore[arg-type]
+        vector = _plain(weights[m])
+        d_weights = torch.empty_like(vector)
+        result = run.backward(vector, own, _plain(x[m]), masks, _plain(gradient[m]), lasts, d_weights)  # type: ignore[arg-type]
         scale, shift = _plain(affine[m])
         sums = [torch.from_numpy(each[: run.width].copy()) for each in (result.sums.scale, result.sums.shift)]
         d_affine = torch.stack([(sums[0] - shift * sums[1]) / scale, sums[1]])
         d_behind = gaps.new_empty(0) if result.behind is None else result.behind
-        found.append((result.x, d_affine, result.gaps, d_behind, result.weights))
+        found.append((result.x, d_affine, result.gaps, d_behind, d_weights))
     return tuple(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tides.functional.layout import last_rows
 from tides.kernels.cpu.block_config import BlockConfig
 from tides.kernels.cpu.block_layout import Layout, carve, parts_of, places_of, sizes_of
 from tides.kernels.cpu.block_sums import Sums, sum_lengths, weight_gradients
@@ -16,6 +15,7 @@ from tides.kernels.cpu.enter_rows import TILE, enter_backward, enter_forward
 from tides.kernels.cpu.intervals import taylor_coefficients
 from tides.kernels.cpu.leave_rows import leave_backward, leave_forward
 from tides.kernels.cpu.recurrence import run_backward, run_forward
+from tides.kernels.cpu.state_rows import last_steps
 from tides.kernels.cpu.threads import run_jobs, spans
 
 _NUMBERS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
@@ -37,13 +37,16 @@ class BlockTape(NamedTuple):
 
 
 class BlockGradients(NamedTuple):
-    """Of the input, of scale and shift (as Σ du u and Σ du), of both gaps and of the vector of weights."""
+    """Of the input, of scale and shift (as Σ du u and Σ du) and of both gaps.
+
+    `sums` are valid until the next block's.
+    """
 
     x: Tensor
+    panels: Panels
     sums: Sums
     gaps: Tensor
     behind: Tensor | None
-    weights: Tensor
 
 
 class BlockPass:
@@ -66,6 +69,7 @@ class BlockPass:
         self._nothing = np.empty((0, 0), dtype=real)
         self._taylor = taylor_coefficients(real)
         self._space: dict[str, Tensor] = {}
+        self._sums: list[tuple[Tensor, Sums]] = []
 
     def pack(self, weights: Tensor) -> tuple[Tensor, Panels]:
         """The weights in panels; scale and shift are left to be filled in."""
@@ -87,20 +91,27 @@ class BlockPass:
     def release(self) -> None:
         """Forget the memory of the backward passes."""
         self._space.clear()
+        self._sums.clear()
 
     def _kept(self, kept: Tensor | None) -> Any:
         return np.empty((0, 0), dtype=bool) if kept is None else kept.numpy()
 
-    def _spread(self, work: Callable[[int, int], Any]) -> list[Any]:
-        """What `work(begin, end)` returns for the steps of every thread; where tiles begin depends on nothing."""
+    def _spread(self, work: Callable[[int, int], None]) -> None:
+        """`work(begin, end)` for the steps of every thread."""
+        run_jobs(lambda part: work(*part), self._parts())
+
+    def _parts(self) -> list[tuple[int, int]]:
+        """The steps of every thread; where tiles begin depends on nothing."""
         tiles = -(-self.rows // TILE)
-        parts = [(a * TILE, min(b * TILE, self.rows)) for a, b in spans(tiles, torch.get_num_threads())]
-        found: list[Any] = [None] * len(parts)
+        return [(a * TILE, min(b * TILE, self.rows)) for a, b in spans(tiles, torch.get_num_threads())]
 
-        def run(part: int) -> None:
-            found[part] = work(*parts[part])
-
-        run_jobs(run, range(len(parts)))
+    def _fresh_sums(self, parts: list[tuple[int, int]]) -> list[tuple[Tensor, Sums]]:
+        """Zeros for every thread, in memory that all blocks share."""
+        while len(self._sums) < len(parts):
+            self._sums.append(carve(Sums, self._sum_lengths, self.dtype, zero=False))
+        found = self._sums[: len(parts)]
+        for buffer, _ in found:
+            buffer.zero_()
         return found
 
     def _scan(self, work: Callable[[slice], None]) -> None:
@@ -148,19 +159,15 @@ class BlockPass:
         )
         return BlockTape(decay, drive, states, mixed, buffer)
 
-    def last(self, tape: BlockTape, panels: Panels) -> tuple[Tensor, Tensor, Tensor]:
+    def room_for_last(self, blocks: int) -> Tensor:
+        """Pairs of numbers for `fill_last`."""
+        return torch.empty(blocks, 3, self.batch, self.sizes.modes, 2, dtype=self.dtype)
+
+    def fill_last(self, tape: BlockTape, panels: Panels, out: Tensor) -> None:
         """s, λ and the drive that is still pending, (b, p) complex, after the last valid step."""
-        decay, drive, states = (
-            each.view(self.batch, self.length, -1) for each in (tape.decay, tape.drive, tape.states[0])
-        )
-        s, rate, held = (last_rows(each, None, self.mask) for each in (states, decay, drive))
-        frequency = torch.from_numpy(panels.frequency[: self.sizes.modes]).expand_as(rate)
-        if self.mask is not None:
-            # A series without a valid step has seen nothing.
-            frequency = frequency.masked_fill(~self.mask.any(-1, keepdim=True), 0)
-        pairs = (self.batch, self.sizes.modes, 2)
-        pending = held.reshape(pairs) if self.settings.following else held.new_zeros(pairs)
-        return torch.view_as_complex(s.reshape(pairs)), torch.complex(rate, frequency), torch.view_as_complex(pending)
+        decay, drive, states = (self._series(each) for each in (tape.decay, tape.drive, tape.states[0]))
+        frequency = panels.frequency[: self.sizes.modes]
+        last_steps(decay, drive, states, frequency, self.valid, self.settings.following, out.numpy())
 
     def _add_last(self, buffer: Tensor, addition: Tensor | None) -> None:
         """Add (b, k) to the last valid step of every series."""
@@ -182,8 +189,9 @@ class BlockPass:
         kept: Tensor | None,
         gradient: Tensor,
         d_last: tuple[Tensor | None, Tensor | None, Tensor | None],
+        d_weights: Tensor,
     ) -> BlockGradients:
-        """From the gradients of the output and of `last`."""
+        """From the gradients of the output and of the last states; that of the weights goes into `d_weights`."""
         sizes, settings, rows = self.sizes, self.settings, self.rows
         panels = self.panels(tape.panels)
         d_s, d_lam, d_pending = d_last
@@ -195,16 +203,17 @@ class BlockPass:
         )
         masks = self._kept(kept)
 
-        def leave(begin: int, end: int) -> Tensor:
-            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+        parts = self._parts()
+        sums = self._fresh_sums(parts)
+
+        def leave(part: int) -> None:
             # What flows into u waits in the memory of dx.
             leave_backward(
-                inputs, states, rows, self.valid, masks, panels, sizes, settings, begin, end, mixed, g, sums,
-                d_states, dxs,
+                inputs, states, rows, self.valid, masks, panels, sizes, settings, *parts[part], mixed, g,
+                sums[part][1], d_states, dxs,
             )  # fmt: skip
-            return buffer
 
-        buffers = self._spread(leave)
+        run_jobs(leave, range(len(parts)))
         self._add_last(ds[0], None if d_s is None else torch.view_as_real(d_s))
         d_decay, d_drive, d_frequency, d_clock, d_gaps, d_behind = self._scan_backward(tape, ds, panels)
         if d_lam is not None:
@@ -215,23 +224,20 @@ class BlockPass:
             self._add_last(d_drive, torch.view_as_real(d_pending))
         rates, drives = d_decay.view(-1).numpy(), d_drive.view(-1).numpy()
 
-        def enter(begin: int, end: int) -> Tensor:
-            buffer, sums = carve(Sums, self._sum_lengths, self.dtype, zero=True)
+        def enter(part: int) -> None:
             enter_backward(
-                inputs, self.valid, panels, sizes, settings, begin, end, rates, drives, dxs, g, sums, dxs
-            )  # fmt: skip
-            return buffer
+                inputs, self.valid, panels, sizes, settings, *parts[part], rates, drives, dxs, g, sums[part][1], dxs
+            )
 
-        total, *others = [*buffers, *self._spread(enter)]
-        for other in others:
-            total += other
-        sums = parts_of(Sums, self._sum_lengths, total)
-        d_weights = torch.empty_like(weights)
+        run_jobs(enter, range(len(parts)))
+        (buffer, total), *others = sums
+        for other, _ in others:
+            buffer += other
         weight_gradients(
-            weights.numpy(), self.layout, self.places, sizes, settings.factor, sums, d_frequency, d_clock,
+            weights.numpy(), self.layout, self.places, sizes, settings.factor, total, d_frequency, d_clock,
             panels.clock, d_weights.numpy(),
         )  # fmt: skip
-        return BlockGradients(dx, sums, d_gaps, d_behind, d_weights)
+        return BlockGradients(dx, panels, total, d_gaps, d_behind)
 
     def _scan_backward(self, tape: BlockTape, ds: Tensor, panels: Panels) -> tuple[Any, ...]:
         """Gradients of decay, drive, frequencies and time scales (p), and of both gaps."""

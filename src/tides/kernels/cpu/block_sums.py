@@ -7,6 +7,8 @@ import numpy as np
 
 from tides.kernels.cpu.block_layout import Layout, Sizes
 from tides.kernels.cpu.intervals import compiled
+from tides.kernels.cpu.lane_values import load, store
+from tides.kernels.cpu.scratch import borrowed, hold, rooms
 
 
 class Sums(NamedTuple):
@@ -58,48 +60,72 @@ def _map_gradient(sums, bias_sums, columns, column, rows, width, weight, bias, o
 
 
 @compiled
+def _mix_slopes(forms, size, whole, share, out):  # type: ignore[no-untyped-def]
+    """out[i, j, h], symmetric, from the gradients of G for i ≤ j."""
+    at = 0
+    for i in range(size):
+        for j in range(i, size):
+            for h in range(whole):
+                out[(i * size + j) * whole + h] = out[(j * size + i) * whole + h] = forms[at * whole + h] * share
+            at += 1
+
+
+@compiled
 def _mix_gradient(  # type: ignore[no-untyped-def]
-    flat, base, up, norm, normed, modes, width, rank, readout, factor, columns, sums, forms, whole, out
+    flat, base, up, norm, normed, modes, width, rank, readout, factor, columns, sums, forms, whole, lanes, out
 ):
-    """Of base, up and norm from those of K and G: mean_p |𝓑 z̃|² = z̃ᵀ G z̃ has the share 2/p · 𝓑 dG."""
-    size = rank + 1
-    slopes = np.zeros((width, size, size), dtype=flat.dtype)
-    share = flat.dtype.type(2.0 / modes)
+    """Of base, up and norm from those of K and G: mean_p |𝓑 z̃|² = z̃ᵀ G z̃ has the share 2/p · 𝓑 dG.
+
+    One plane of 𝓑 (i, h) at a time, all h side by side.
+    """
+    size, real = rank + 1, flat.dtype.type
+    space, (slopes, own, d_own, found, along) = rooms(
+        (size * size * whole, size * whole, size * whole, size * whole, whole), flat
+    )
     if normed:
-        at = 0
-        for i in range(size):
-            for j in range(i, size):
-                for h in range(width):
-                    slopes[h, i, j] = slopes[h, j, i] = forms[at * whole + h] * share
-                at += 1
+        _mix_slopes(forms, size, whole, real(2.0 / modes), slopes)
     inner = 2 * modes if readout else width
-    own, d_own = np.empty(size, dtype=flat.dtype), np.empty(size, dtype=flat.dtype)
     for p in range(modes):
-        total, weight = 0.0, flat[norm + p] if normed else flat.dtype.type(1)
-        for h in range(width):
-            for part in range(2):
-                sign = flat.dtype.type(-factor if readout and part == 1 else factor)
-                at = 2 * (p * width + h) + part
-                begin = (2 * p + part) * columns + h if readout else h * columns + 2 * p + part
-                for i in range(size):
-                    own[i] = flat[up + at * rank + i] if i < rank else flat[base + at]
-                    d = sums[begin + i * inner * columns] * sign
-                    total += d * own[i]
-                    d_own[i] = d * weight
-                if normed:
-                    for i in range(size):
-                        for j in range(size):
-                            d_own[j] += own[i] * slopes[h, i, j]
+        weight = flat[norm + p] if normed else real(1)
+        for part in range(2):
+            sign = real(-factor if readout and part == 1 else factor)
+            begin, step = ((2 * p + part) * columns, 1) if readout else (2 * p + part, columns)
+            at = 2 * p * width + part
+            for h in range(width):
                 for i in range(rank):
-                    out[up + at * rank + i] = d_own[i]
-                out[base + at] = d_own[rank]
+                    own[np.uint64(i * whole + h)] = flat[np.uint64(up + (at + 2 * h) * rank + i)]
+                own[rank * whole + h] = flat[base + at + 2 * h]
+            for i in range(size):
+                for h in range(width):
+                    d_own[np.uint64(i * whole + h)] = sums[np.uint64(begin + i * inner * columns + h * step)] * sign
+            for c in range(0, whole, lanes):
+                product = load(along, c)
+                for j in range(size):
+                    d = load(d_own, j * whole + c)
+                    product = product + d * load(own, j * whole + c)
+                    value = d * weight
+                    if normed:
+                        for i in range(size):
+                            value = value + load(own, i * whole + c) * load(slopes, (i * size + j) * whole + c)
+                    store(value, found, j * whole + c)
+                store(product, along, c)
+            for h in range(width):
+                for i in range(rank):
+                    out[np.uint64(up + (at + 2 * h) * rank + i)] = found[np.uint64(i * whole + h)]
+                out[base + at + 2 * h] = found[rank * whole + h]
         if normed:
+            total = 0.0
+            for h in range(width):
+                total += along[h]
+                along[h] = real(0)
             out[norm + p] = total
+    hold(space)
 
 
 @compiled
 def weight_gradients(flat, layout, places, sizes, factor, sums, d_frequency, d_clock, clock, out):  # type: ignore[no-untyped-def]
     """The gradient of the vector of weights; `d_frequency` and `d_clock` are of frequencies and exp(step)."""
+    flat, sums, d_frequency, d_clock, clock, out = borrowed((flat, sums, d_frequency, d_clock, clock, out))
     width, inner, h = sizes.width, sizes.inner, sizes.whole
     _map_gradient(
         sums.heads, sums.heads_bias, sizes.heads, sizes.code_whole, sizes.modes, width, places.decay,
@@ -119,11 +145,12 @@ def weight_gradients(flat, layout, places, sizes, factor, sums, d_frequency, d_c
     _map_gradient(sums.outer, sums.outer_bias, h, 0, width, inner, places.outer, places.outer_bias, out)
     _mix_gradient(
         flat, places.drive_base, places.drive_up, places.drive_norm, layout.drive_norm, sizes.modes, width,
-        layout.rank, False, 1.0, sizes.planes_whole, sums.drive, sums.drive_forms, h, out,
+        layout.rank, False, 1.0, sizes.planes_whole, sums.drive, sums.drive_forms, h, sizes.lanes, out,
     )  # fmt: skip
     _mix_gradient(
         flat, places.readout_base, places.readout_up, places.readout_norm, layout.readout_norm,
-        sizes.modes * sizes.directions, width, layout.rank, True, factor, h, sums.readout, sums.readout_forms, h, out,
+        sizes.modes * sizes.directions, width, layout.rank, True, factor, h, sums.readout, sums.readout_forms, h,
+        sizes.lanes, out,
     )  # fmt: skip
     for j in range(sizes.modes):
         if layout.rate_norm:

@@ -8,6 +8,7 @@ import numpy as np
 from tides.kernels.cpu.block_layout import Layout, Sizes
 from tides.kernels.cpu.column_loops import gram, triangle
 from tides.kernels.cpu.intervals import compiled
+from tides.kernels.cpu.scratch import borrowed
 
 
 class Panels(NamedTuple):
@@ -61,49 +62,39 @@ def panel_lengths(layout: Layout, sizes: Sizes) -> tuple[int, ...]:
 
 
 @compiled
-def _pack(dense, lanes, out):  # type: ignore[no-untyped-def]
-    """A matrix of whole vectors in panels."""
-    depth, columns = dense.shape
-    at = 0
-    for left in range(0, columns, 2 * lanes):
-        width = min(2 * lanes, columns - left)
-        for k in range(depth):
-            for c in range(width):
-                out[np.uint64(at + c)] = dense[np.uint64(k), np.uint64(left + c)]
-            at += width
+def _place(row, column, depth, columns, lanes):  # type: ignore[no-untyped-def]
+    """Where an element of a matrix (depth, columns), whole vectors, lies in its panels."""
+    pair = 2 * lanes
+    left = column & -pair
+    return np.uint64(left * depth + row * min(pair, columns - left) + column - left)
 
 
 @compiled
-def _pack_linear(dense, lanes, forward, turned):  # type: ignore[no-untyped-def]
-    """From (in + 1, whole out), the bias first: its panels, and those of the map turned, as deep as there is room."""
-    width, columns = dense.shape[0] - 1, dense.shape[1]
-    whole = -(-width // lanes) * lanes
-    _pack(dense, lanes, forward)
-    back = np.zeros((turned.size // whole, whole), dtype=dense.dtype)
-    for j in range(min(columns, back.shape[0])):
-        for k in range(width):
-            back[j, k] = dense[k + 1, j]
-    _pack(back, lanes, turned)
+def _pack_linear(flat, weight, bias, rows, width, first, columns, forward, turned, back, lanes):  # type: ignore[no-untyped-def]
+    """A map (rows, width) of the vector as columns from `first` on, behind its bias, and as rows of the map turned.
 
-
-@compiled
-def _place(flat, weight, bias, rows, width, dense, column):  # type: ignore[no-untyped-def]
-    """A map (rows, width) of the vector as columns from `column` on."""
+    `back` is the whole width.
+    """
+    depth = turned.size // back
     for j in range(rows):
-        dense[0, column + j] = flat[bias + j]
+        forward[_place(0, first + j, width + 1, columns, lanes)] = flat[bias + j]
         for k in range(width):
-            dense[k + 1, column + j] = flat[weight + j * width + k]
+            value = flat[weight + j * width + k]
+            forward[_place(k + 1, first + j, width + 1, columns, lanes)] = value
+            turned[_place(first + j, k, depth, back, lanes)] = value
 
 
 @compiled
-def _place_code(flat, layout, weight, bias, dense):  # type: ignore[no-untyped-def]
+def _pack_code(flat, layout, sizes, weight, bias, columns, forward, turned):  # type: ignore[no-untyped-def]
     """z̃ = [W_down u + c; 1], or [u; 1] for a full-rank head."""
+    depth, one, lanes = turned.size // sizes.whole, flat.dtype.type(1), sizes.lanes
     if layout.down:
-        _place(flat, weight, bias, layout.rank, layout.width, dense, 0)
+        _pack_linear(flat, weight, bias, layout.rank, layout.width, 0, columns, forward, turned, sizes.whole, lanes)
     else:
         for k in range(layout.width):
-            dense[k + 1, k] = flat.dtype.type(1)
-    dense[0, layout.rank] = flat.dtype.type(1)
+            forward[_place(k + 1, k, layout.width + 1, columns, lanes)] = one
+            turned[_place(k, k, depth, sizes.whole, lanes)] = one
+    forward[_place(0, layout.rank, layout.width + 1, columns, lanes)] = one
 
 
 @compiled
@@ -111,28 +102,21 @@ def _pack_mix(flat, base, up, norm, normed, modes, width, rank, readout, factor,
     """K (h to 2p) of the drive or (2p to h) of the readout."""
     inner, outer = (2 * modes, width) if readout else (width, 2 * modes)
     inner_whole, outer_whole = -(-inner // lanes) * lanes, -(-outer // lanes) * lanes
-    dense = np.zeros((inner, outer_whole), dtype=flat.dtype)
-    back = np.zeros((outer, inner_whole), dtype=flat.dtype)
     for i in range(rank + 1):
+        source, step = (up + i, rank) if i < rank else (base, 1)
+        own, back = kernel[i * inner * outer_whole :], turned[i * outer * inner_whole :]
         for p in range(modes):
-            weight = flat.dtype.type(factor)
-            if normed:
-                weight *= flat[norm + p]
-            for h in range(width):
-                for part in range(2):
-                    at = 2 * (p * width + h) + part
-                    value = (flat[up + at * rank + i] if i < rank else flat[base + at]) * weight
-                    column = 2 * p + part
-                    if readout:
-                        # Re(C s) = C_re s_re − C_im s_im.
-                        value = -value if part == 1 else value
-                        dense[column, h] = value
-                        back[h, column] = value
-                    else:
-                        dense[h, column] = value
-                        back[column, h] = value
-        _pack(dense, lanes, kernel[i * inner * outer_whole :])
-        _pack(back, lanes, turned[i * outer * inner_whole :])
+            for part in range(2):
+                # Re(C s) = C_re s_re − C_im s_im.
+                weight = flat.dtype.type(-factor if readout and part == 1 else factor)
+                if normed:
+                    weight *= flat[norm + p]
+                plane, at = 2 * p + part, source + (2 * p * width + part) * step
+                for h in range(width):
+                    row, column = (plane, h) if readout else (h, plane)
+                    value = flat[np.uint64(at + 2 * h * step)] * weight
+                    own[_place(row, column, inner, outer_whole, lanes)] = value
+                    back[_place(column, row, outer, inner_whole, lanes)] = value
 
 
 @compiled
@@ -150,36 +134,35 @@ def _pack_columns(flat, base, up, modes, width, rank, lanes, triangles, forms): 
     form, root = np.empty((size, size, columns)), np.empty((size, size, columns))
     gram(precise, form)
     triangle(form, root)
-    rows = np.empty((size * (size + 1) // 2, columns), dtype=flat.dtype)
-    at = 0
+    at, entries = 0, size * (size + 1) // 2
     for i in range(size):
         for j in range(i, size):
             for h in range(columns):
                 forms[at * columns + h] = 2.0 * form[i, j, h]
-                rows[at, h] = root[i, j, h]
+                triangles[_place(at, h, entries, columns, lanes)] = root[i, j, h]
             at += 1
-    _pack(rows, lanes, triangles)
 
 
 @compiled
 def pack(flat, layout, places, sizes, factor, panels):  # type: ignore[no-untyped-def]
-    """Everything but scale and shift; `factor` multiplies the readout."""
+    """Everything but scale and shift, where zeros are; `factor` multiplies the readout."""
+    flat, panels = borrowed((flat, panels))
     lanes, width, inner, real = sizes.lanes, sizes.width, sizes.inner, flat.dtype.type
-    dense = np.zeros((width + 1, sizes.heads), dtype=flat.dtype)
-    _place_code(flat, layout, places.drive_down, places.drive_down_bias, dense)
-    _place(flat, places.decay, places.decay_bias, sizes.modes, width, dense, sizes.code_whole)
-    _pack_linear(dense, lanes, panels.heads, panels.heads_turned)
-    dense = np.zeros((width + 1, sizes.code_whole), dtype=flat.dtype)
-    _place_code(flat, layout, places.readout_down, places.readout_down_bias, dense)
-    _pack_linear(dense, lanes, panels.codes, panels.codes_turned)
-    dense = np.zeros((width + 1, sizes.inner_whole), dtype=flat.dtype)
-    _place(flat, places.value, places.value_bias, inner, width, dense, 0)
-    _pack_linear(dense, lanes, panels.value, panels.value_turned)
-    _place(flat, places.gate, places.gate_bias, inner, width, dense, 0)
-    _pack_linear(dense, lanes, panels.gate, panels.gate_turned)
-    dense = np.zeros((inner + 1, sizes.whole), dtype=flat.dtype)
-    _place(flat, places.outer, places.outer_bias, width, inner, dense, 0)
-    _pack_linear(dense, lanes, panels.outer, panels.outer_turned)
+    h, f = sizes.whole, sizes.inner_whole
+    _pack_code(
+        flat, layout, sizes, places.drive_down, places.drive_down_bias, sizes.heads, panels.heads, panels.heads_turned
+    )
+    _pack_linear(
+        flat, places.decay, places.decay_bias, sizes.modes, width, sizes.code_whole, sizes.heads, panels.heads,
+        panels.heads_turned, h, lanes,
+    )  # fmt: skip
+    _pack_code(
+        flat, layout, sizes, places.readout_down, places.readout_down_bias, sizes.code_whole, panels.codes,
+        panels.codes_turned,
+    )  # fmt: skip
+    _pack_linear(flat, places.value, places.value_bias, inner, width, 0, f, panels.value, panels.value_turned, h, lanes)
+    _pack_linear(flat, places.gate, places.gate_bias, inner, width, 0, f, panels.gate, panels.gate_turned, h, lanes)
+    _pack_linear(flat, places.outer, places.outer_bias, width, inner, 0, h, panels.outer, panels.outer_turned, f, lanes)
     _pack_mix(
         flat, places.drive_base, places.drive_up, places.drive_norm, layout.drive_norm, sizes.modes, width, layout.rank,
         False, 1.0, lanes, panels.drive, panels.drive_turned,

@@ -11,9 +11,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.lane_values import load, store
+from tides.kernels.cpu.lane_values import load, spread, store
 from tides.kernels.cpu.products import Arguments, are_flat, over_panels, over_rows
-from tides.kernels.cpu.vectors import TILE_ROWS, carried, repeated, whole
+from tides.kernels.cpu.vectors import TILE_ROWS, VECTOR, carried, repeated, whole
 
 _emitted: Any = intrinsic
 _count = types.intp
@@ -25,20 +25,20 @@ _NOTHING = 1e-14
 
 @compiled
 def gram(columns, out):  # type: ignore[no-untyped-def]
-    """out[i, j, h] = 2/count Σ_c columns[c, i, h] columns[c, j, h]: the mean over complex numbers."""
+    """out[i, j, h] = 2/count Σ_c columns[c, i, h] columns[c, j, h], the mean over pairs of rows; whole vectors of h."""
     count, size, width = columns.shape
-    scale = 2.0 / count
-    for i in range(size):
-        for j in range(i, size):
-            for h in range(width):
-                out[i, j, h] = 0.0
-            for c in range(count):
-                for h in range(width):
-                    out[i, j, h] += columns[c, i, h] * columns[c, j, h]
-            for h in range(width):
-                out[i, j, h] *= scale
-            for h in range(width):
-                out[j, i, h] = out[i, j, h]
+    flat, found, row = columns.reshape(-1), out.reshape(-1), size * width
+    for h in range(0, width, VECTOR // columns.itemsize):
+        for i in range(size):
+            for j in range(i, size):
+                # Real and imaginary parts by themselves: two sums hide the latency of an addition.
+                total = other = spread(columns.dtype.type(0))
+                for at in range(h, count * row, 2 * row):
+                    total = total + load(flat, at + i * width) * load(flat, at + j * width)
+                    other = other + load(flat, at + row + i * width) * load(flat, at + row + j * width)
+                total = (total + other) * (2.0 / count)
+                store(total, found, (i * size + j) * width + h)
+                store(total, found, (j * size + i) * width + h)
 
 
 @compiled

@@ -2,10 +2,12 @@
 
 from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
-from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
+from tides.kernels.cpu.mix_products import mix_forward
+from tides.kernels.cpu.mix_rows import columns_backward, mix_backward
+from tides.kernels.cpu.products import add_products, add_rows, linear_rows
 from tides.kernels.cpu.rates import reparameterised, slopes
 from tides.kernels.cpu.row_loops import (
+    added,
     entered,
     given,
     left,
@@ -16,6 +18,7 @@ from tides.kernels.cpu.row_loops import (
     summed_products,
     taken,
 )
+from tides.kernels.cpu.scratch import borrowed, hold, rooms
 from tides.kernels.cpu.vectors import widest_registers
 
 # Steps of a tile: what a pass touches at once stays in a core's nearest caches.
@@ -33,10 +36,11 @@ def _project(x, first, count, valid, panels, sizes, u, heads):  # type: ignore[n
 def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive):  # type: ignore[no-untyped-def]
     """`decay` (n, p) and `drive` (n, 2p) of steps [begin, end)."""
     widest_registers()
+    x, valid, panels, decay, drive = borrowed((x, valid, panels, decay, drive))
     whole, step = sizes.whole, sizes.heads
-    u, inverse = room(TILE * whole, x), room(TILE * whole, x)
-    heads, out = room((TILE + 1) * step, x), room(TILE * sizes.planes_whole, x)
-    scales = room(TILE, x)
+    space, (u, inverse, heads, out, scales) = rooms(
+        (TILE * whole, TILE * whole, (TILE + 1) * step, TILE * sizes.planes_whole, TILE), x
+    )
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
         _project(x, first, count, valid, panels, sizes, u, heads)
@@ -55,6 +59,7 @@ def enter_forward(x, valid, panels, sizes, settings, begin, end, decay, drive): 
         )  # fmt: skip
         given(out, sizes.planes_whole, 0, first, count, sizes.planes, sizes.lanes, drive)
     reparameterised(decay[begin * sizes.modes : end * sizes.modes], settings.reparam, settings.limit)
+    hold(space)
 
 
 @compiled
@@ -81,17 +86,16 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
     `d_later` may be the memory of `dx`.
     """
     widest_registers()
+    x, valid, panels, sums, dx = borrowed((x, valid, panels, sums, dx))
+    d_decay, d_drive, d_later, gradient = borrowed((d_decay, d_drive, d_later, gradient))
     whole, step, lanes, size = sizes.whole, sizes.heads, sizes.lanes, sizes.code
-    u, inverse, scaled, du, later, work = (
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
-        room(TILE * whole, x), room(TILE * whole, x),
+    rows, of_heads, of_code = TILE * whole, (TILE + 1) * step, TILE * size
+    space, parts = rooms(
+        (rows, rows, rows, rows, rows * size, of_heads, of_heads, TILE * sizes.planes_whole, TILE * sizes.modes, TILE,
+         of_code, of_code, TILE * sizes.monomials, TILE * (whole + 1)), x,
     )  # fmt: skip
-    heads, d_heads = room((TILE + 1) * step, x), room((TILE + 1) * step, x)
-    out, rates, scales = room(TILE * sizes.planes_whole, x), room(TILE * sizes.modes, x), room(TILE, x)
-    code, d_code = room(size * TILE, x), room(size * TILE, x)
-    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
-    one = room(TILE, x)
-    one[:] = x.dtype.type(1)
+    u, inverse, scaled, du, work, heads, d_heads, out, rates, scales = parts[:10]
+    code, d_code, products, slopes_turned = parts[10:]
     normed = panels.drive_forms.size > 0
     for first in range(begin, end, TILE):
         count = min(TILE, end - first)
@@ -101,8 +105,8 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
             heads, step, sizes.code_whole, count, sizes.modes, lanes, panels.rate_norm, settings.rates_normed,
             settings.eps, scales, rates, 0,
         )  # fmt: skip
-        own = d_decay[first * sizes.modes : (first + count) * sizes.modes]
-        slopes(rates[: count * sizes.modes], settings.reparam, settings.limit, own)
+        d_rates = d_decay[first * sizes.modes : (first + count) * sizes.modes]
+        slopes(rates[: count * sizes.modes], settings.reparam, settings.limit, d_rates)
         modes_backward(
             heads, step, sizes.code_whole, count, sizes.modes, lanes, panels.rate_norm, settings.rates_normed, scales,
             rates, d_heads, sums.rate_norm,
@@ -125,13 +129,12 @@ def enter_backward(x, valid, panels, sizes, settings, begin, end, d_decay, d_dri
                 d_code, TILE, sums.drive_forms,
             )  # fmt: skip
         turned_back(d_code, TILE, count, size, d_heads, step)
-        taken(d_later, first, count, sizes.width, lanes, later, whole, 0)
-        add_scaled_rows(d_heads, step, count, panels.heads_turned, step, one, 1, later, whole, whole, d_heads)
-        for j in range(count * whole):
-            du[j] += later[j]
+        added(d_later, first, count, sizes.width, lanes, du, whole)
+        add_rows(d_heads, step, count, panels.heads_turned, step, du, whole, whole)
         masked(du, first, count, whole, valid)
         add_products(u, whole, 1, count, sizes.width, d_heads, step, step, sums.heads)
         summed(d_heads, count, step, step, lanes, sums.heads_bias)
         summed_products(du, u, count, whole, lanes, sums.scale)
         summed(du, count, whole, whole, lanes, sums.shift)
         left(gradient, first, count, sizes.width, whole, lanes, du, panels.scale, dx)
+    hold(space)

@@ -4,9 +4,11 @@ from tides.kernels.cpu.block_loops import gated, gated_backward, gelu, gelu_and_
 from tides.kernels.cpu.column_loops import inverse_norms, turned_back
 from tides.kernels.cpu.enter_rows import TILE, d_square
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.mix_rows import columns_backward, mix_backward, mix_forward, room
-from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows
+from tides.kernels.cpu.mix_products import mix_forward
+from tides.kernels.cpu.mix_rows import columns_backward, mix_backward
+from tides.kernels.cpu.products import add_products, add_rows, linear_rows
 from tides.kernels.cpu.row_loops import dropped, entered, finished, given, left, masked, skip_backward, summed, taken
+from tides.kernels.cpu.scratch import borrowed, hold, rooms
 from tides.kernels.cpu.vectors import widest_registers
 
 
@@ -41,13 +43,13 @@ def _gates(active, count, panels, sizes, value, gate):  # type: ignore[no-untype
 def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin, end, mixed, out):  # type: ignore[no-untyped-def]
     """`out` and `mixed` (n, h) of steps [begin, end); `kept` (2, n · h) are the masks of dropout, or empty."""
     widest_registers()
+    x, states, valid, kept, panels, mixed, out = borrowed((x, states, valid, kept, panels, mixed, out))
     whole, lanes, inner = sizes.whole, sizes.lanes, sizes.inner_whole
-    u, inverse, y, active, mix = (
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
-        room(TILE * whole, x),
+    rows = TILE * whole
+    space, (u, inverse, y, active, mix, code, s, value, gate) = rooms(
+        (rows, rows, rows, rows, rows, (TILE + 1) * sizes.code_whole, TILE * sizes.states_whole, TILE * inner,
+         TILE * inner), x,
     )  # fmt: skip
-    code, s = room((TILE + 1) * sizes.code_whole, x), room(TILE * sizes.states_whole, x)
-    value, gate = room(TILE * inner, x), room(TILE * inner, x)
     scaled_up = 1 / (1 - settings.dropout)
     depth = sizes.states
     for first in range(begin, end, TILE):
@@ -67,16 +69,17 @@ def leave_forward(x, states, steps, valid, kept, panels, sizes, settings, begin,
         linear_rows(value, inner, count, panels.outer, sizes.inner, y, whole, whole)
         dropped(y, first, count, sizes.width, whole, kept, 1, scaled_up)
         left(x, first, count, sizes.width, whole, lanes, y, panels.ones, out)
+    hold(space)
 
 
 @compiled
-def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_gated, product, d_active, sums):  # type: ignore[no-untyped-def]
+def _glu_backward(active, gradient, count, panels, sizes, value, gate, d_gated, product, d_active, sums):  # type: ignore[no-untyped-def]
     """`d_active` from the gradient of the block's output."""
     widest_registers()
     whole, inner, lanes = sizes.whole, sizes.inner_whole, sizes.lanes
     _gates(active, count, panels, sizes, value, gate)
     d_gated[:] = d_gated.dtype.type(0)
-    add_scaled_rows(gradient, whole, count, panels.outer_turned, sizes.width, one, 1, d_gated, inner, inner, gradient)
+    add_rows(gradient, whole, count, panels.outer_turned, sizes.width, d_gated, inner, inner)
     gated_backward(value, gate, d_gated, product)
     add_products(product, inner, 1, count, sizes.inner, gradient, whole, whole, sums.outer)
     summed(gradient, count, whole, whole, lanes, sums.outer_bias)
@@ -85,8 +88,8 @@ def _glu_backward(active, gradient, count, panels, sizes, one, value, gate, d_ga
     summed(value, count, inner, inner, lanes, sums.value_bias)
     summed(gate, count, inner, inner, lanes, sums.gate_bias)
     d_active[:] = d_active.dtype.type(0)
-    add_scaled_rows(value, inner, count, panels.value_turned, sizes.inner, one, 1, d_active, whole, whole, value)
-    add_scaled_rows(gate, inner, count, panels.gate_turned, sizes.inner, one, 1, d_active, whole, whole, gate)
+    add_rows(value, inner, count, panels.value_turned, sizes.inner, d_active, whole, whole)
+    add_rows(gate, inner, count, panels.gate_turned, sizes.inner, d_active, whole, whole)
 
 
 @compiled
@@ -95,24 +98,18 @@ def leave_backward(  # type: ignore[no-untyped-def]
 ):
     """Gradients of the states and of u (n, h) from that of the output (n, h)."""
     widest_registers()
+    x, states, valid, kept, panels, mixed = borrowed((x, states, valid, kept, panels, mixed))
+    gradient, sums, d_states, du = borrowed((gradient, sums, d_states, du))
     whole, lanes, inner, size = sizes.whole, sizes.lanes, sizes.inner_whole, sizes.code
-    u, inverse, y, active, mix, g, d_y, own = (
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
-        room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x), room(TILE * whole, x),
+    rows, of_states, of_inner = TILE * whole, TILE * sizes.states_whole, TILE * inner
+    of_code = (TILE + 1) * sizes.code_whole
+    space, parts = rooms(
+        (rows, rows, rows, rows, rows, rows, rows, rows, of_code, of_code, of_states, of_states, of_states * size,
+         of_inner, of_inner, of_inner, of_inner, TILE * size, TILE * size, TILE * sizes.monomials,
+         TILE * (whole + 1)), x,
     )  # fmt: skip
-    code, d_code = room((TILE + 1) * sizes.code_whole, x), room((TILE + 1) * sizes.code_whole, x)
-    s, ds, work = (
-        room(TILE * sizes.states_whole, x),
-        room(TILE * sizes.states_whole, x),
-        room(TILE * sizes.states_whole, x),
-    )
-    value, gate, d_gated, product = (
-        room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x), room(TILE * inner, x),
-    )  # fmt: skip
-    code_turned, d_turned = room(size * TILE, x), room(size * TILE, x)
-    products, slopes_turned = room(sizes.monomials * TILE, x), room((whole + 1) * TILE, x)
-    one = room(TILE, x)
-    one[:] = x.dtype.type(1)
+    u, inverse, y, active, mix, g, d_y, own, code, d_code, s, ds, work = parts[:13]
+    value, gate, d_gated, product, code_turned, d_turned, products, slopes_turned = parts[13:]
     scaled_up = 1 / (1 - settings.dropout)
     depth = sizes.states
     normed = panels.readout_forms.size > 0
@@ -125,7 +122,7 @@ def leave_backward(  # type: ignore[no-untyped-def]
         dropped(active, first, count, sizes.width, whole, kept, 0, scaled_up)
         taken(gradient, first, count, sizes.width, lanes, g, whole, 0)
         dropped(g, first, count, sizes.width, whole, kept, 1, scaled_up)
-        _glu_backward(active, g, count, panels, sizes, one, value, gate, d_gated, product, d_y, sums)
+        _glu_backward(active, g, count, panels, sizes, value, gate, d_gated, product, d_y, sums)
         dropped(d_y, first, count, sizes.width, whole, kept, 0, scaled_up)
         for j in range(d_y.size):
             d_y[j] *= y[j]
@@ -148,9 +145,8 @@ def leave_backward(  # type: ignore[no-untyped-def]
         turned_back(d_turned, TILE, count, size, d_code, sizes.code_whole)
         for k in range(sizes.directions):
             given(ds, sizes.states_whole, k * sizes.planes, k * steps + first, count, sizes.planes, lanes, d_states)
-        add_scaled_rows(
-            d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, one, 1, own, whole, whole, d_code
-        )
+        add_rows(d_code, sizes.code_whole, count, panels.codes_turned, sizes.code, own, whole, whole)
         add_products(u, whole, 1, count, sizes.width, d_code, sizes.code_whole, sizes.code_whole, sums.codes)
         summed(d_code, count, sizes.code_whole, sizes.code_whole, lanes, sums.codes_bias)
         given(own, whole, 0, first, count, sizes.width, lanes, du)
+    hold(space)

@@ -1,29 +1,9 @@
-"""One mix over a tile of steps: out_t = Σ_i z̃_ti (x_t K_i), its column norms, and their gradients."""
-
-import numpy as np
+"""The gradients of a mix over a tile of steps, and those of its column norms."""
 
 from tides.kernels.cpu.column_loops import add_symmetric, monomials, turned, turned_panels
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.products import add_products, add_scaled_rows, linear_rows, scaled_rows_backward
-
-
-@compiled
-def _half(i, count, later):  # type: ignore[no-untyped-def]
-    """What the product of entry i calls for: one half of four arrays after the other, of 32 numbers per step."""
-    which = (i // 2) % 4
-    source = later[0] if which == 0 else later[1] if which == 1 else later[2] if which == 2 else later[3]
-    return source[(i % 2) * count * (64 // source.itemsize) :]
-
-
-@compiled
-def mix_forward(x, x_step, depth, count, code, code_step, size, kernel, out, columns, later):  # type: ignore[no-untyped-def]
-    """out (count, columns) from x (count, depth) and the code; `later`: four arrays that are needed soon."""
-    out[: count * columns] = out.dtype.type(0)
-    for i in range(size):
-        matrix = kernel[i * depth * columns :]
-        add_scaled_rows(
-            x, x_step, count, matrix, depth, code[i:], code_step, out, columns, columns, _half(i, count, later)
-        )
+from tides.kernels.cpu.mix_products import inputs_backward
+from tides.kernels.cpu.products import add_products, linear_rows
 
 
 @compiled
@@ -32,15 +12,14 @@ def mix_backward(  # type: ignore[no-untyped-def]
     d_x, d_code, d_step, d_kernel, later,
 ):  # fmt: skip
     """d_x and the mix's share of `d_code` (i, step); that of K is added to `d_kernel` (i, inputs, out_columns)."""
-    d_x[: count * in_columns] = d_x.dtype.type(0)
+    scaled = d_step * in_columns
+    inputs_backward(
+        gradient, out_columns, outputs, count, code, code_step, size, back, x, d_x, in_columns, d_code, d_step, work,
+        scaled, later,
+    )  # fmt: skip
     for i in range(size):
-        matrix = back[i * outputs * in_columns :]
-        scaled_rows_backward(
-            gradient, out_columns, count, matrix, outputs, code[i:], code_step, x, d_x, in_columns, in_columns,
-            d_code[i * d_step :], work, _half(i, count, later),
-        )  # fmt: skip
         own = d_kernel[i * inputs * out_columns :]
-        add_products(work, in_columns, 1, count, inputs, gradient, out_columns, out_columns, own)
+        add_products(work[i * scaled :], in_columns, 1, count, inputs, gradient, out_columns, out_columns, own)
 
 
 @compiled
@@ -58,11 +37,3 @@ def columns_backward(  # type: ignore[no-untyped-def]
     turned_panels(d_square, d_step, columns, panels)
     linear_rows(forms, columns, pairs, panels, columns, work, d_step, d_step)
     add_symmetric(work, code_turned, size, d_step, lanes, d_code)
-
-
-@compiled
-def room(size, like):  # type: ignore[no-untyped-def]
-    """Memory that begins with a cache line; zeros, as products read what stands behind the features."""
-    space = np.zeros(size + 16, dtype=like.dtype)
-    begin = (-space.ctypes.data % 64) // space.itemsize
-    return space[begin : begin + size]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -42,18 +41,6 @@ def aligned(values: Any) -> Any:
     copy = room[begin : begin + values.size]
     copy[:] = values
     return copy
-
-
-@_emitted
-def borrowed(_, array):  # type: ignore[no-untyped-def]
-    """The same array without an owner, so that its views cost nothing: counting references takes as long as a layer."""
-    return array(array), _generate_borrowed
-
-
-def _generate_borrowed(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    view = context.make_array(signature.args[0])(context, builder, arguments[0])
-    view.meminfo, view.parent = (ir.Constant(owner.type, None) for owner in (view.meminfo, view.parent))
-    return view._getvalue()
 
 
 @_emitted

@@ -15,7 +15,7 @@ from numba.core import types as core
 from numba.extending import intrinsic
 
 from tides.kernels.cpu.intervals import compiled
-from tides.kernels.cpu.vectors import LINE, TILE_ROWS, VECTOR, Lanes, carried, repeated, whole
+from tides.kernels.cpu.vectors import TILE_ROWS, VECTOR, Lanes, carried, repeated, whole
 
 _emitted: Any = intrinsic
 _count = types.intp
@@ -41,11 +41,6 @@ class Arguments:
     def vectors(self, pointer: Any, width: int) -> list[Any]:
         """Those that begin at an address, one behind the other."""
         return [self.lanes.load(pointer, whole(v * self.lanes.count)) for v in range(width)]
-
-    def call_for(self, array: Any, t: Any, rows: int) -> None:
-        """One cache line of an array for every row from t on, into the second cache."""
-        for r in range(rows):
-            self.lanes.prefetch(self.row(array, self.builder.add(t, whole(r)), whole(LINE * 8 // self.bits)))
 
     def put(self, vectors: list[Any], pointer: Any) -> None:
         for v, vector in enumerate(vectors):
@@ -74,8 +69,8 @@ def over_panels(builder: Any, columns: Any, lanes: Lanes, step: Callable[[Any, i
 
 
 def row_sums(of: Arguments, x: Any, x_step: Any, t: Any, rows: int, panel: Any, depth: Any, start: Any) -> Any:
-    """start + Σ_k x[t + r, k] panel[k, :] for a number of rows, a list of vectors for each."""
-    builder, lanes, width = of.builder, of.lanes, len(start)
+    """start + Σ_k x[t + r, k] panel[k, :] for a number of rows, a list of vectors for each; `start` are all of them."""
+    builder, lanes, width = of.builder, of.lanes, len(start) // rows
     bases = [of.row(x, builder.add(t, whole(r)), x_step) for r in range(rows)]
 
     def add(k: Any, sums: list[Any]) -> list[Any]:
@@ -86,7 +81,7 @@ def row_sums(of: Arguments, x: Any, x_step: Any, t: Any, rows: int, panel: Any, 
             found += [lanes.multiply_add(factor, matrix[v], sums[r * width + v]) for v in range(width)]
         return found
 
-    sums = carried(builder, (whole(0), depth, 1), start * rows, add)
+    sums = carried(builder, (whole(0), depth, 1), start, add)
     return [sums[r * width : (r + 1) * width] for r in range(rows)]
 
 
@@ -104,7 +99,7 @@ def _linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  #
             bias, behind = of.vectors(begin, width), builder.gep(begin, [whole(width * of.lanes.count)])
 
             def tile(t: Any, rows: int) -> None:
-                for r, sums in enumerate(row_sums(of, x, x_step, t, rows, behind, depth, bias)):
+                for r, sums in enumerate(row_sums(of, x, x_step, t, rows, behind, depth, bias * rows)):
                     of.put(sums, of.row(out, builder.add(t, whole(r)), out_step, column))
 
             over_rows(builder, count, TILE_ROWS, tile)
@@ -117,77 +112,29 @@ def _linear_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  #
 
 
 @_emitted
-def _add_scaled_rows(_, x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead):  # type: ignore[no-untyped-def]
-    """The body of `add_scaled_rows`."""
+def _add_rows(_, x, x_step, count, matrix, depth, out, out_step, columns):  # type: ignore[no-untyped-def]
+    """The body of `add_rows`."""
 
     def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         of = Arguments(context, builder, found, arguments)
-        x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead = of.values
-        lanes = of.lanes
+        x, x_step, count, matrix, depth, out, out_step, columns = of.values
 
         def panel(column: Any, width: int) -> None:
             begin = of.row(matrix, column, depth)
 
             def tile(t: Any, rows: int) -> None:
-                of.call_for(ahead, t, rows)
-                found = row_sums(of, x, x_step, t, rows, begin, depth, [lanes.zero] * width)
-                for r, sums in enumerate(found):
-                    step = builder.add(t, whole(r))
-                    factor = lanes.spread_from(scale, builder.mul(step, scale_step))
-                    place = of.row(out, step, out_step, column)
-                    before = of.vectors(place, width)
-                    of.put([lanes.multiply_add(factor, *each) for each in zip(sums, before, strict=True)], place)
+                places = [of.row(out, builder.add(t, whole(r)), out_step, column) for r in range(rows)]
+                start = [vector for place in places for vector in of.vectors(place, width)]
+                for place, sums in zip(places, row_sums(of, x, x_step, t, rows, begin, depth, start), strict=True):
+                    of.put(sums, place)
 
             over_rows(builder, count, TILE_ROWS, tile)
 
-        over_panels(builder, columns, lanes, panel)
+        over_panels(builder, columns, of.lanes, panel)
         return context.get_dummy_value()
 
-    fits = are_flat(x, matrix, scale, out, ahead)
-    kinds = (x, _count, _count, matrix, _count, scale, _count, out, _count, _count, ahead)
-    return (types.void(*kinds), generate) if fits else None
-
-
-@_emitted
-def _scaled_rows_backward(  # type: ignore[no-untyped-def]
-    _, gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
-):
-    """The body of `scaled_rows_backward`."""
-
-    def generate(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
-        of = Arguments(context, builder, found, arguments)
-        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns = of.values[:11]
-        d_scale, scaled, ahead = of.values[11:]
-        lanes = of.lanes
-
-        def panel(column: Any, width: int) -> None:
-            begin = of.row(turned, column, depth)
-
-            def tile(t: Any, rows: int) -> None:
-                of.call_for(ahead, t, rows)
-                found = row_sums(of, gradient, g_step, t, rows, begin, depth, [lanes.zero] * width)
-                products = []
-                for r, sums in enumerate(found):
-                    step = builder.add(t, whole(r))
-                    factor = lanes.spread_from(scale, builder.mul(step, scale_step))
-                    place = of.row(d_x, step, x_step, column)
-                    before = of.vectors(place, width)
-                    of.put([lanes.multiply_add(factor, *each) for each in zip(sums, before, strict=True)], place)
-                    along, values = lanes.zero, of.vectors(of.row(x, step, x_step, column), width)
-                    of.put([lanes.multiply(factor, value) for value in values], of.row(scaled, step, x_step, column))
-                    for q, value in zip(sums, values, strict=True):
-                        along = lanes.multiply_add(q, value, along)
-                    products.append(along)
-                lanes.add_sums(products, builder.gep(d_scale, [t]))
-
-            over_rows(builder, count, TILE_ROWS, tile)
-
-        over_panels(builder, columns, lanes, panel)
-        return context.get_dummy_value()
-
-    fits = are_flat(gradient, turned, scale, x, d_x, d_scale, scaled, ahead)
-    kinds = (gradient, _count, _count, turned, _count, scale, _count, x, d_x, _count, _count, d_scale, scaled, ahead)
-    return (types.void(*kinds), generate) if fits else None
+    fits = are_flat(x, matrix, out)
+    return (types.void(x, _count, _count, matrix, _count, out, _count, _count), generate) if fits else None
 
 
 @_emitted
@@ -234,28 +181,9 @@ def linear_rows(x, x_step, count, matrix, depth, out, out_step, columns):  # typ
 
 
 @compiled
-def add_scaled_rows(  # type: ignore[no-untyped-def]
-    x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead
-):
-    """out[t, :columns] += scale[t] · (x[t, :depth] · matrix).
-
-    Meanwhile memory is called for that is needed later, one cache line of `ahead` per row and pair of vectors.
-    """
-    _add_scaled_rows(x, x_step, count, matrix, depth, scale, scale_step, out, out_step, columns, ahead)
-
-
-@compiled
-def scaled_rows_backward(  # type: ignore[no-untyped-def]
-    gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
-):
-    """Gradients of scale (one number behind the other) and x behind `add_scaled_rows`, whose matrix is given `turned`.
-
-    Both are added to: with q[t] = gradient[t, :depth] · turned, d_x[t] += scale[t] q[t] and d_scale[t] += Σ x[t] q[t].
-    On the way scaled[t] = scale[t] x[t], of which the gradient of the matrix is made; `ahead` as above.
-    """
-    _scaled_rows_backward(
-        gradient, g_step, count, turned, depth, scale, scale_step, x, d_x, x_step, columns, d_scale, scaled, ahead
-    )
+def add_rows(x, x_step, count, matrix, depth, out, out_step, columns):  # type: ignore[no-untyped-def]
+    """out[t, :columns] += x[t, :depth] · matrix."""
+    _add_rows(x, x_step, count, matrix, depth, out, out_step, columns)
 
 
 @compiled

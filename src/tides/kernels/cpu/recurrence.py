@@ -8,6 +8,7 @@ time is discretised into planes (step · mode) that stay in cache, then scanned.
 import numpy as np
 
 from tides.kernels.cpu.intervals import compiled
+from tides.kernels.cpu.scratch import borrowed, hold
 from tides.kernels.cpu.stretch import (
     add_rows,
     collect,
@@ -29,16 +30,24 @@ _SLACK = 16
 
 
 @compiled
+def _space(planes, length, width, like):  # type: ignore[no-untyped-def]
+    """Planes, the state between two stretches, and in float64 half angles and those of one unit of time."""
+    real = like.dtype
+    return np.empty((planes, length), real), np.empty((2, width), real), np.empty(length), np.empty(width)
+
+
+@compiled
 def run_forward(  # type: ignore[no-untyped-def]
     decay, frequency, gaps, scale, drive, s0, sequences, per_mode, method, following, reverse, out
 ):
     """States of every sequence (row, start, stop, owner of s0), written into `out`."""
     widest_registers()
+    decay, frequency, gaps, scale, drive = borrowed((decay, frequency, gaps, scale, drive))
+    s0, sequences, out = borrowed((s0, sequences, out))
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
-    planes = np.empty((8, steps * width + _SLACK), dtype=out.dtype)
-    half_angle = np.empty(steps * width + _SLACK, dtype=np.float64)
-    state = np.empty((2, width), dtype=out.dtype)
+    space = _space(8, steps * width + _SLACK, width, out)
+    planes, state, half_angle, turns = borrowed(space)
     shift = (-1 if reverse else 1) if following else 0
     lam_re, lam_im, x_re, x_im = planes[2], planes[3], planes[6], planes[7]
     for index in range(sequences.shape[0]):
@@ -57,8 +66,9 @@ def run_forward(  # type: ignore[no-untyped-def]
             count = min(steps, stop - start - done)
             low, n = stop - done - count if reverse else start + done, count * width
             discretise(
-                rates, turning, clock, units, low, low + count, shift, per_mode, method, following, planes, half_angle
-            )
+                rates, turning, clock, units, low, low + count, shift, per_mode, method, following, planes, half_angle,
+                turns,
+            )  # fmt: skip
             split(n, drive[row, 2 * (low - shift) * width :], x_re, x_im)
             multiply(n, planes[4], planes[5], x_re, x_im)
             # The step where the stretch begins continues from the state, every other from its neighbour.
@@ -71,6 +81,7 @@ def run_forward(  # type: ignore[no-untyped-def]
                 scan_up(n, width, lam_re, lam_im, x_re, x_im, False)
             state[0], state[1] = x_re[last : last + width], x_im[last : last + width]
             join(n, x_re, x_im, out[row, 2 * low * width :])
+    hold(space)
 
 
 @compiled
@@ -83,11 +94,13 @@ def run_backward(  # type: ignore[no-untyped-def]
     With μ the adjoint, μ_k = g_k + conj(λ̄_{k+1}) μ_{k+1}; `carry` is conj(λ̄) μ of the stretch after this one.
     """
     widest_registers()
+    gradient, s, decay, frequency, gaps, scale, drive = borrowed((gradient, s, decay, frequency, gaps, scale, drive))
+    s0, sequences, taylor, sum_frequency, sum_scale = borrowed((s0, sequences, taylor, sum_frequency, sum_scale))
+    d_decay, d_frequency, d_gaps, d_drive, d_s0 = borrowed((d_decay, d_frequency, d_gaps, d_drive, d_s0))
     width = scale.shape[1]
     steps = max(1, _STRETCH // width)
-    planes = np.empty((16, steps * width + _SLACK), dtype=gradient.dtype)
-    half_angle = np.empty(steps * width + _SLACK, dtype=np.float64)
-    carry = np.empty((2, width), dtype=gradient.dtype)
+    space = _space(16, steps * width + _SLACK, width, gradient)
+    planes, carry, half_angle, turns = borrowed(space)
     zero = gradient.dtype.type(0)
     towards = -1 if reverse else 1
     shift = towards if following else 0
@@ -114,8 +127,9 @@ def run_backward(  # type: ignore[no-untyped-def]
             low, n = start + done if reverse else stop - done - count, count * width
             source = (low - shift) * width
             discretise(
-                rates, turning, clock, units, low, low + count, shift, per_mode, method, following, planes, half_angle
-            )
+                rates, turning, clock, units, low, low + count, shift, per_mode, method, following, planes, half_angle,
+                turns,
+            )  # fmt: skip
             split(n, gradient[row, 2 * low * width :], mu_re, mu_im)
             late, early = (0, n - width) if reverse else (n - width, 0)
             add_rows(width, carry[0], carry[1], mu_re[late:], mu_im[late:])
@@ -142,3 +156,4 @@ def run_backward(  # type: ignore[no-untyped-def]
                 split(width, gradient[row, 2 * begin * width :], mu_re, mu_im)
                 add_rows(width, mu_re, mu_im, carry[0], carry[1])
             join(width, carry[0], carry[1], d_s0[owner])
+    hold(space)

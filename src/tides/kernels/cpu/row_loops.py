@@ -45,6 +45,15 @@ def taken(x, first, count, width, lanes, out, step, begin):  # type: ignore[no-u
 
 
 @compiled
+def added(x, first, count, width, lanes, out, step):  # type: ignore[no-untyped-def]
+    """out[:, :width] += x, to scratch."""
+    for t in range(count):
+        at = (first + t) * width
+        for c in range(0, width, lanes):
+            store(load(out, t * step + c) + load_some(x, at + c, width - c), out, t * step + c)
+
+
+@compiled
 def given(x, step, begin, first, count, width, lanes, out):  # type: ignore[no-untyped-def]
     """out = x[:, begin : begin + width], from scratch."""
     for t in range(count):

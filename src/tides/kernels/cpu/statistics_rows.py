@@ -34,17 +34,22 @@ def _collect(x, width, valid, lanes, centre, square, totals):  # type: ignore[no
 
 
 @compiled
-def moments(x, width, valid, lanes, mean, var):  # type: ignore[no-untyped-def]
-    """Mean and biased variance of every channel, in rows of whole vectors; returns the number of rows they are of."""
-    totals = np.zeros(mean.size)
-    mean[:] = mean.dtype.type(0)
-    count = _collect(x, width, valid, lanes, mean, False, totals)
+def moments(x, width, valid, lanes, eps, scale, shift, mean, var):  # type: ignore[no-untyped-def]
+    """Scale and shift of every channel in rows of whole vectors; returns the number of rows they are of.
+
+    `mean` and `var`, unbiased, are for running statistics.
+    """
+    real = x.dtype.type
+    totals, middle = np.zeros(scale.size), np.zeros(scale.size, dtype=x.dtype)
+    count = _collect(x, width, valid, lanes, middle, False, totals)
     for j in range(width):
-        mean[j] = totals[j] / count
+        mean[j] = middle[j] = totals[j] / count
         totals[j] = 0.0
-    _collect(x, width, valid, lanes, mean, True, totals)
+    _collect(x, width, valid, lanes, middle, True, totals)
     for j in range(width):
-        var[j] = totals[j] / count
+        scale[j] = real(1) / np.sqrt(real(totals[j] / count) + real(eps))
+        shift[j] = -middle[j] * scale[j]
+        var[j] = totals[j] / (count - 1)
     return count
 
 

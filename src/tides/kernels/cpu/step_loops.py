@@ -12,7 +12,8 @@ import numpy as np
 from tides.kernels.cpu.elementary import exp_and_expm1, normal
 from tides.kernels.cpu.intervals import BILINEAR, DIRAC, compiled, zoh_forward
 from tides.kernels.cpu.intervals import bilinear_forward as bilinear
-from tides.kernels.cpu.panels import borrowed, linear
+from tides.kernels.cpu.panels import linear
+from tides.kernels.cpu.scratch import borrowed
 
 # Columns of `plan`.
 (NORM, DECAY, DECAY_DEPTH, DECAY_SELECTIVE, DECAY_NORMED, FREQUENCY, FREQUENCY_DEPTH, FREQUENCY_SELECTIVE,
@@ -285,10 +286,8 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
 
     Nothing has changed when the answer is not `FINE`.
     """
-    plan, settings, weights, forms = borrowed(plan), borrowed(settings), borrowed(weights), borrowed(forms)
-    x, observed, gaps, out = borrowed(x), borrowed(observed), borrowed(gaps), borrowed(out)
-    states, held, sums = borrowed(states), borrowed(held), borrowed(sums)
-    wide, precise = borrowed(wide), borrowed(precise)
+    plan, settings, weights, forms, x, observed, gaps = borrowed((plan, settings, weights, forms, x, observed, gaps))
+    states, held, sums, out, wide, precise = borrowed((states, held, sums, out, wide, precise))
     spec, width, blocks, modes = plan[-1], held.shape[1], plan.shape[0] - 1, states.shape[3]
     row, hidden, pooled = wide[10, : spec[INPUTS]], wide[11, :width], wide[4, :width]
     half = precise[2]

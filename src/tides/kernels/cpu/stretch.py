@@ -34,7 +34,7 @@ def _fill(gaps, low, count, per_mode, units, out):  # type: ignore[no-untyped-de
 
 @compiled
 def discretise(  # type: ignore[no-untyped-def]
-    decay, frequency, gaps, scale, low, high, shift, per_mode, method, following, planes, half_angle
+    decay, frequency, gaps, scale, low, high, shift, per_mode, method, following, planes, half_angle, turns
 ):
     """Planes 0–5 (Re z, δ, λ̄, gain) of the intervals that end at steps [low, high), governed `shift` steps earlier."""
     widest_registers()
@@ -43,13 +43,12 @@ def discretise(  # type: ignore[no-untyped-def]
     static = frequency.size == width
     growth, delta = planes[0, :n], planes[1, :n]
     # Of the angles what no gap changes, in float64 like them.
-    units = np.empty(width)
     for p in range(width):
-        units[p] = 0.5 * np.float64(scale[p])
+        turns[p] = 0.5 * np.float64(scale[p])
         if static:
-            units[p] *= np.float64(frequency[p])
+            turns[p] *= np.float64(frequency[p])
     _fill(gaps, low, count, per_mode, scale, delta)
-    _fill(gaps, low, count, per_mode, units, half_angle)
+    _fill(gaps, low, count, per_mode, turns, half_angle)
     if not static:
         turning = frequency[source : source + n]
         for j in range(n):
@@ -191,7 +190,7 @@ def collect(  # type: ignore[no-untyped-def]
         u, v, re, im = gain_re[j], gain_im[j], mu_re[j], mu_im[j]
         d_drive[2 * j], d_drive[2 * j + 1] = u * re + v * im, u * im - v * re
     lanes, nothing = VECTOR // mu_re.itemsize, spread(mu_re.dtype.type(0))
-    part = np.empty(2 * lanes, dtype=mu_re.dtype)
+    part = planes[14]
     for c in range(0, width, lanes):
         room = width - c
         unit, turned, scaled = load_some(units, c, room), nothing, nothing

@@ -111,8 +111,9 @@ class Lanes:
 
         Pairs are folded into one vector until one is left, so that a sum takes two shuffles and not one per halving.
         """
-        builder, room = self._builder, min(len(vectors), self.count)
-        for begin in range(0, len(vectors), room):
+        builder, begin = self._builder, 0
+        while begin < len(vectors):
+            room = min(1 << (len(vectors) - begin).bit_length() - 1, self.count)
             groups, share, folded = 1, self.count, vectors[begin : begin + room]
             while len(folded) > 1:
                 folded = [self._fold(a, b, groups, share) for a, b in zip(folded[::2], folded[1::2], strict=True)]
@@ -125,6 +126,7 @@ class Lanes:
             place = builder.bitcast(builder.gep(array, [whole(begin)]), found.type.as_pointer())
             before = builder.load(place, align=self._bytes)
             builder.store(builder.fadd(before, found), place, align=self._bytes)
+            begin += room
 
     def _fold(self, a: Any, b: Any, groups: int, share: int) -> Any:
         """The halves of every group of `share` lanes added up; the groups of b, if there is one, follow those of a."""

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import decay_head, load_down, load_input, load_state, project_code, read_out
-from tides.kernels.triton.block_weight_kernels import add_sums, alone, weighted
+from tides.kernels.triton.block_tail_kernels import store_matrix
 from tides.kernels.triton.product_kernels import (
     halve_rows,
     inverse_rms,
@@ -191,7 +191,7 @@ def heads_backward_kernel(
     gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, start, tiles,
     width, at_drive_code, at_readout_code, at_affine, eps, clip,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, LEAST: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
+    BM: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
     CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dx of a part: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
@@ -212,10 +212,8 @@ def heads_backward_kernel(
     i_axis = both % IB
     of_drive = both < IB
     scale = tl.load(affine + h, h < H, 0.0)[None, :]
-    modes: tl.constexpr = max(1, LEAST // PB)
-    codes: tl.constexpr = max(1, LEAST // (2 * IB))
-    acc_decay = tl.zeros((modes * PB, HB), tl.float32)
-    acc_codes = tl.zeros((codes * 2 * IB, HB), tl.float32)
+    acc_decay = tl.zeros((PB, HB), tl.float32)
+    acc_codes = tl.zeros((2 * IB, HB), tl.float32)
     acc_decay_bias = tl.zeros((BM, PB), tl.float32)
     acc_decay_norm = tl.zeros((BM, PB), tl.float32)
     acc_codes_bias = tl.zeros((BM, 2 * IB), tl.float32)
@@ -236,7 +234,7 @@ def heads_backward_kernel(
         downs = load_both_downs(packed, at_drive_code, at_readout_code, H, R, HB, IB, DOWN)
         du = product(split(d_code), split(downs), PRECISION) + tl.load(d_u + at_h, in_h, 0.0)
         if DOWN:
-            acc_codes += product(weighted(alone(codes), d_code, codes, 2 * IB), halves, PRECISION)
+            acc_codes = product(split(tl.trans(d_code)), halves, PRECISION, acc_codes)
             acc_codes_bias += d_code
 
         theta, inverse, norm, _, slope = decay_head(
@@ -249,7 +247,7 @@ def heads_backward_kernel(
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
-        acc_decay += product(weighted(alone(modes), d_theta, modes, PB), halves, PRECISION)
+        acc_decay = product(split(tl.trans(d_theta)), halves, PRECISION, acc_decay)
         acc_decay_bias += d_theta
         du += product(split(d_theta), split(load_matrix(packed, mode, h, P, H)), PRECISION)
 
@@ -259,17 +257,14 @@ def heads_backward_kernel(
         tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
 
     partial += (model * tl.num_programs(0) + program) * width
-    tall = tl.arange(0, modes * PB)[:, None]
-    add_sums(partial, tall * H + h[None, :], acc_decay, (tall < P) & (h < H)[None, :], start)
-    add_sums(partial, P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P, start)
+    store_matrix(partial, acc_decay, mode, h, P, H)
+    tl.store(partial + P * H + mode, tl.sum(acc_decay_bias, axis=0), mode < P)
     if RATE_NORM:
-        add_sums(partial, P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P, start)
+        tl.store(partial + P * H + P + mode, tl.sum(acc_decay_norm, axis=0), mode < P)
     if DOWN:
-        line = tl.arange(0, codes * 2 * IB)[:, None]
-        place = tl.where(line < IB, at_drive_code, at_readout_code) + line % IB * H
-        inside = (line < 2 * IB) & (line % IB < R) & (h < H)[None, :]
-        add_sums(partial, place + h[None, :], acc_codes, inside, start)
-        at_bias = tl.where(of_drive, at_drive_code, at_readout_code) + R * H + i_axis
-        add_sums(partial, at_bias, tl.sum(acc_codes_bias, axis=0), i_axis < R, start)
-    add_sums(partial, at_affine + h, tl.sum(acc_scale, axis=0), h < H, start)
-    add_sums(partial, at_affine + H + h, tl.sum(acc_shift, axis=0), h < H, start)
+        place = tl.where(of_drive, at_drive_code, at_readout_code)
+        inside = (i_axis < R)[:, None] & (h < H)[None, :]
+        tl.store(partial + (place + i_axis * H)[:, None] + h[None, :], acc_codes, inside)
+        tl.store(partial + place + R * H + i_axis, tl.sum(acc_codes_bias, axis=0), i_axis < R)
+    tl.store(partial + at_affine + h, tl.sum(acc_scale, axis=0), h < H)
+    tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)

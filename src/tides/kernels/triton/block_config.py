@@ -11,8 +11,8 @@ from tides.kernels.triton.packing import Layout
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
 _KEPT = 1 << 20
-# The backward pass of a model goes through parts of its batch in which they have at most so many: 38 MB.
-_PART = 9 << 20
+# The backward pass of a model goes through parts of its batch in which they have at most so many: 42 MB.
+_PART = 10 << 20
 # Sequences of a part at least: the scans of a single one would leave most of a GPU idle.
 _FEWEST = 2
 
@@ -123,7 +123,7 @@ def padded(size: int) -> int:
 
 def scan_chunk(layout: Layout, shape: BlockShape) -> int:
     """Steps of a chunk in every scan of a block: carries of the forward pass are those of the parts."""
-    return chunk_steps(shape.models * shape.part, shape.steps, layout.modes)
+    return chunk_steps(shape.sequences, shape.steps, layout.modes)
 
 
 def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """The backward half of a block's operator: launches of the gradients' kernels, part by part and range by range.
 
-A part of the batch goes through all of them before the next begins. Sums for the weights grow from range to range and
-from part to part, those of each program in a row of its own, and are added up behind the last part.
+A part of the batch goes through all of them before the next begins. Sums for the weights grow from range to range,
+those of each program in a row of its own; the rows are added up at a part's end, on top of the parts before. Those of
+the tail, which are small, grow through all parts.
 """
 
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
@@ -13,9 +14,9 @@ from tides.kernels.triton.block_backward_kernels import (
 )
 from tides.kernels.triton.block_config import Part, padded, scan_chunk
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
-from tides.kernels.triton.block_sums import ProgramSums, WeightSums, pair_flags, sum_rows
+from tides.kernels.triton.block_sums import TailSums, WeightSums, pair_flags, sum_rows
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import LEAST_ROWS, TILES
+from tides.kernels.triton.block_tiles import TILES
 from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
@@ -40,17 +41,13 @@ class BlockGradients:
         self.run, self.plan, self.layout, self.shape = run, run.plan, run.layout, run.shape
         # The gradient of u collects where dx goes.
         self.gradient, self.d_u, self.d_packed = gradient, dx, d_packed
-        parts = run.shape.parts
         # The largest part comes first.
-        self.rows = parts[0].stop
+        self.rows = run.shape.parts[0].stop
         self.range = self._range()
+        # What outlives a part comes before what each one takes and gives back.
         self.totals = self._totals()
-        self.several = len(parts) > 1
-        if self.several:
-            # What outlives a part comes before what each one takes and gives back.
-            self._begin_leave()
-            self._begin_scans()
-            self._begin_enter()
+        self.clocks = self._clocks()
+        self.tail_sums = self._tail_sums() if len(run.shape.parts) > 1 else None
 
     def _range(self) -> int:
         """Steps of a range, all ranges about as long."""
@@ -75,12 +72,6 @@ class BlockGradients:
         d_square = self.plan.space(models, self.range, layout.width) if layout.mix_norm else left
         return left, d_square, self.plan.space(models, self.range, layout.rank)
 
-    def _begin_leave(self) -> None:
-        """Room for what `leave` sums up."""
-        layout = self.layout
-        self.tail_sums = self._program_sums("tail_sums", self.range, layout.at_drive - layout.at_skip)
-        self.readout_weights = WeightSums(self.run, self.range, self.totals[-1], self.run.readout_width, output=True)
-
     def leave(self, part: Part, states: list[Buffer]) -> list[Buffer]:
         """The gradients of the states; the skip connection's share of du is in `d_u`."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
@@ -88,9 +79,7 @@ class BlockGradients:
         self.d_readout_codes = plan.space(part.sequences, shape.steps, layout.rank)
         d_states = [plan.space(state.size) for state in states]
         left, d_square, codes = buffers = self._range_buffers()
-        if not self.several:
-            self._begin_leave()
-        sums, weights, sums_tile = self.tail_sums, self.readout_weights, TILES["tail_sums"]
+        sums, sums_tile = self.tail_sums or self._tail_sums(), TILES["tail_sums"]
         lent = self._lends()
         inner = [] if lent else [plan.space(shape.models, self.range, n * layout.inner) for n in (2, 1)]
         matrices = run.readout
@@ -99,6 +88,7 @@ class BlockGradients:
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
         backward_flags = {key: value for key, value in backward_flags.items() if key not in _UNUSED}
+        weights = WeightSums(run, self.range, self.totals[-1], run.readout_width, output=True)
         for start in range(part.start, part.stop, self.range):
             place = (part.stop, layout.size, start, self.range)
             plan.launch(
@@ -125,19 +115,13 @@ class BlockGradients:
                 layout.at_skip, config.factor, **backward_flags,
             )  # fmt: skip
             weights.add(part, buffers, start, both)
-        plan.release(*set(buffers), *([] if lent else inner))
+        weights.finish(part)
         if part.last:
             at = self.d_packed.part(layout.at_skip, sums.width)
             sum_rows(plan, shape.models, sums.partial, at, sums.programs, sums.width, layout.size)
-            weights.finish()
             plan.release(sums.partial)
+        plan.release(*set(buffers), *([] if lent else inner))
         return d_states
-
-    def _begin_scans(self) -> None:
-        """Room for the gradients of every chunk's clocks: frequency and scale in both directions."""
-        chunks = -(-self.shape.steps // scan_chunk(self.layout, self.shape))
-        sizes = (self.shape.sequences, chunks, self.layout.modes)
-        self.clocks = [self.plan.space(*sizes) for _ in range(2 * self.layout.directions)]
 
     def scans(
         self, part: Part, states: list[Buffer], d_states: list[Buffer], decay: Buffer, drive: Buffer,
@@ -152,8 +136,6 @@ class BlockGradients:
         # Where every step drives the interval that ends there, its gradient takes the place of the state's.
         d_drive = plan.space(drive.size) if scans[0][0].flags["FOLLOWING"] else d_states[0]
         d_decay = plan.space(decay.size)
-        if not self.several:
-            self._begin_scans()
         chunks = scans[0][0].chunks
         for k, (scan, inputs) in enumerate(scans):
             d_frequency, d_scale = (part.of(clock, chunks * scan.modes) for clock in self.clocks[2 * k : 2 * k + 2])
@@ -180,21 +162,13 @@ class BlockGradients:
                 WIDTH=width, WB=padded(width), BL=COUNTED, HAS_VALID=self.shape.masked,
             )  # fmt: skip
 
-    def _begin_enter(self) -> None:
-        """Room for what `enter` sums up."""
-        layout = self.layout
-        self.drive_weights = WeightSums(self.run, self.range, self.totals[0], self.run.ob, output=False)
-        self.heads_sums = self._program_sums("heads", self.rows, layout.at_skip + 2 * layout.width)
-
     def enter(self, part: Part, d_decay: Buffer, d_drive: Buffer, d_affine: Buffer) -> None:
         """dx, and the gradient of the norm's scale and shift (m, 2, h)."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
-        if not self.several:
-            self._begin_enter()
-        sums, weights = self.heads_sums, self.drive_weights
         tile = run.tile("drive_backward")
+        weights = WeightSums(run, self.range, self.totals[0], run.ob, output=False)
         for start in range(part.start, part.stop, self.range):
             plan.launch(
                 drive_backward_kernel, run.grid(tile, self.range), *run.inputs, *run.drive[1:], d_drive, self.d_u,
@@ -202,30 +176,25 @@ class BlockGradients:
                 config.eps, **run.drive_flags, **run.tile_flags(tile, run.hb, backward=True),
             )  # fmt: skip
             weights.add(part, buffers, start, (d_drive, d_drive))
+        weights.finish(part)
+        if part.last:
+            self._unpack()
+        tile = TILES["heads"]
+        tiles, programs = shares(self.rows, tile.rows, _PROGRAMS)
+        width = layout.at_skip + 2 * layout.width
+        partial = plan.space(shape.models, programs, width)
         flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")} | run.rate_flags
         plan.launch(
-            heads_backward_kernel, (sums.programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
-            self.d_readout_codes, self.d_u, self.d_u, sums.partial, part.stop, layout.size, part.start, sums.tiles,
-            sums.width, layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip,
-            **flags, **TILES["heads"].flags, LEAST=LEAST_ROWS,
+            heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
+            self.d_readout_codes, self.d_u, self.d_u, partial, part.stop, layout.size, part.start, tiles, width,
+            layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip, **flags,
+            **tile.flags,
         )  # fmt: skip
-        plan.release(*set(buffers), d_codes, self.d_readout_codes)
-        if part.last:
-            weights.finish()
-            self._unpack()
-            packed, split = self.d_packed, layout.at_skip
-            sum_rows(
-                plan,
-                shape.models,
-                sums.partial,
-                packed,
-                sums.programs,
-                sums.width,
-                layout.size,
-                rest=d_affine,
-                split=split,
-            )
-            plan.release(sums.partial)
+        sum_rows(
+            plan, shape.models, partial, self.d_packed, programs, width, layout.size, rest=d_affine,
+            split=layout.at_skip, add=part.start > 0,
+        )  # fmt: skip
+        plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
 
     def norm(self, d_affine: Buffer) -> None:
         """What reaches x through the statistics of its batch."""
@@ -235,9 +204,17 @@ class BlockGradients:
             self.d_u, rows, **run.norm_flags, BM=_ROWS, HAS_VALID=self.shape.masked,
         )  # fmt: skip
 
-    def _program_sums(self, tile: str, rows: int, width: int) -> ProgramSums:
-        tiles, programs = shares(rows, TILES[tile].rows, _PROGRAMS)
-        return ProgramSums(self.plan.space(self.shape.models, programs, width), tiles, programs, width)
+    def _tail_sums(self) -> TailSums:
+        """Room for the sums of the tail's weights, which grow through all parts."""
+        width = self.layout.at_drive - self.layout.at_skip
+        tiles, programs = shares(self.range, TILES["tail_sums"].rows, _PROGRAMS)
+        return TailSums(self.plan.space(self.shape.models, programs, width), tiles, programs, width)
+
+    def _clocks(self) -> list[Buffer]:
+        """Room for the gradients of every chunk's frequency and scale, in both directions."""
+        chunks = -(-self.shape.steps // scan_chunk(self.layout, self.shape))
+        sizes = (self.shape.sequences, chunks, self.layout.modes)
+        return [self.plan.space(*sizes) for _ in range(2 * self.layout.directions)]
 
     def _totals(self) -> list[Buffer]:
         """Room for the gradients of K and of the Gram form, as `block_weight_kernel` has them, the drive's first."""

@@ -20,7 +20,7 @@ _HELD = 3072
 _SUM_TILE = (64, 32)
 
 
-class ProgramSums(NamedTuple):
+class TailSums(NamedTuple):
     """Programs that visit so many tiles each, with `width` sums in a row of `partial`."""
 
     partial: Buffer
@@ -49,19 +49,19 @@ class WeightSums:
         self.flags |= {"OUTPUT": output, "BOTH": output and layout.directions == 2}
 
     def add(self, part: Part, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer]) -> None:
-        """A range; the first one comes first."""
+        """A range; a part's first one comes first. Its rows count from the part's beginning, as those of `right` do."""
         left, d_square, codes = buffers
         self.run.plan.launch(
             block_weight_kernel, (self.kinds, self.splits, self.run.shape.models), left, *right, codes, d_square,
-            self.partial, part.stop, start, self.rows, part.start, self.per_split, **self.flags,
+            self.partial, part.stop - part.start, start - part.start, self.rows, self.per_split, **self.flags,
             PRECISION=self.run.precision,
         )  # fmt: skip
 
-    def finish(self) -> None:
-        """Everything to `total`."""
+    def finish(self, part: Part) -> None:
+        """Behind a part's last range: its sums go on top of those of the parts before."""
         models = self.run.shape.models
         size = self.total.size // models
-        sum_rows(self.run.plan, models, self.partial, self.total, self.splits, size, size)
+        sum_rows(self.run.plan, models, self.partial, self.total, self.splits, size, size, add=part.start > 0)
         self.run.plan.release(self.partial)
 
 
@@ -72,11 +72,14 @@ def pair_flags(layout: Layout) -> dict[str, int]:
 
 def sum_rows(
     plan: LaunchPlan, models: int, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *,
-    rest: Buffer | None = None, split: int | None = None, mixes: int = 1, step: int = 0,
+    rest: Buffer | None = None, split: int | None = None, mixes: int = 1, step: int = 0, add: bool = False,
 ) -> None:  # fmt: skip
-    """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`."""
+    """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`.
+
+    With `add` they go on top of what is there.
+    """
     tall, wide = _SUM_TILE
     plan.launch(
         sum_kernel, (-(-width // wide), models, mixes), partial, out, rest or out, rows, width,
-        width if split is None else split, stride, step, BR=tall, BC=wide,
+        width if split is None else split, stride, step, BR=tall, BC=wide, ADD=add,
     )  # fmt: skip

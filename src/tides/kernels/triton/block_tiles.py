@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-# A group of four warps multiplies tiles of 64 rows.
-LEAST_ROWS = 64
 # Sums over pairs z_i z_j have tiles of so many pairs, the smallest that a warp multiplies.
 PAIR_ROWS = 16
 

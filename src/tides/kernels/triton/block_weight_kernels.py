@@ -12,19 +12,6 @@ from tides.kernels.triton.product_kernels import product, split
 
 
 @triton.jit
-def weighted(weight, tile, COUNT: tl.constexpr, WIDTH: tl.constexpr):
-    """The halves of weight_i tile_j (COUNT · WIDTH, rows), for a product that sums over the rows."""
-    wide = tl.reshape(weight[:, :, None] * tile[:, None, :], (tile.shape[0], COUNT * WIDTH))
-    return split(tl.trans(wide))
-
-
-@triton.jit
-def alone(COUNT: tl.constexpr):
-    """Weights (1, COUNT) for `weighted` that leave a tile as it is, with zeros below: products need many rows."""
-    return tl.where(tl.arange(0, COUNT) == 0, 1.0, 0.0)[None, :]
-
-
-@triton.jit
 def add_sums(out, at, total, inside, start):
     """What a program summed up goes to its place, in ranges behind the first on top of what is there."""
     tl.store(out + at, total + tl.load(out + at, inside & (at * 0 + start > 0), 0.0), inside)
@@ -153,7 +140,7 @@ def sum_pairs(
 
 @triton.jit
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, first, rows_per_split,
+    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,
     PAIRS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -171,8 +158,8 @@ def block_weight_kernel(
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
-    right += (model * N + start + begin - first) * P2
-    behind += (model * N + start + begin - first) * P2
+    right += (model * N + start + begin) * P2
+    behind += (model * N + start + begin) * P2
     groups: tl.constexpr = (R + GROUP) // GROUP
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + PAIRS * HB)
     if kind < groups:

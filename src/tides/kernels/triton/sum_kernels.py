@@ -6,9 +6,9 @@ import triton.language as tl
 
 @triton.jit
 def sum_kernel(
-    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr
+    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr
 ):  # fmt: skip
-    """out[mix, model, c] = Σ_r partial[mix, model, r, c].
+    """out[mix, model, c] = Σ_r partial[mix, model, r, c], with `ADD` on top of what is there.
 
     Models lie `stride` apart in `out`, mixes `step`; columns from `split` on go to `rest` (model, width − split).
     """
@@ -22,8 +22,11 @@ def sum_kernel(
         row = start + tl.arange(0, BR)
         at = (model * rows + row)[:, None] * width + c[None, :]
         total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (c < width)[None, :], 0.0), axis=0)
+    behind = (c >= split) & (c < width)
+    if ADD:
+        total += tl.load(out + c, c < split, 0.0) + tl.load(rest + c - split, behind, 0.0)
     tl.store(out + c, total, c < split)
-    tl.store(rest + c - split, total, (c >= split) & (c < width))
+    tl.store(rest + c - split, total, behind)
 
 
 @triton.jit
