@@ -147,11 +147,11 @@ def check_wide_blocks(everything: bool) -> None:
     cases = [case for case in CASES if case.get("rank") != "full"] if everything else [CASES[1]]
     for number, case in enumerate(cases):
         parts = number % 2 == 1
-        mixes._PART = mixes._NEAR = 1 if parts else 1 << 26
+        mixes._PART = 1 if parts else 1 << 26
         sizes = (33, 18, 2 + number % 2)
         check_wide_block(case, sizes, 33 if parts else 5, not parts, "cpu", training=number % 3 != 2)
         print("a wide block equals its parts:", case, flush=True)
-    mixes._PART = mixes._NEAR = 1 << 26
+    mixes._PART = 1 << 26
     check_stack("cpu", 4, (33, 18, 2), padded=everything, depth=2, function="WideFunction")
     if everything:
         check_dropout("cpu", 7, (34, 18, 2))

@@ -67,7 +67,6 @@ def test_a_wide_block_equals_its_parts(case: dict[str, Any], sizes: tuple[int, i
 
 def test_a_wide_block_in_several_parts_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tides.kernels.triton.wide_mix._PART", 1 << 17)
-    monkeypatch.setattr("tides.kernels.triton.wide_mix._NEAR", 1 << 16)
     check_wide_block({}, (65, 40, 7), 1001, True, "cuda")
 
 

@@ -17,10 +17,8 @@ from tides.kernels.triton.wide_products import Halves, RowSums, cut, half_produc
 from tides.kernels.triton.wide_sum_kernels import largest_kernel, outer_halves_kernel
 from tides.kernels.triton.wide_weights import MixWeights
 
-# Elements of the largest temporary, of a product that stays near the GPU's processors until it is read, and what the
-# beginnings of parts are a multiple of.
+# Elements of the largest temporary, and what the beginnings of parts are a multiple of. Smaller parts are slower.
 _PART = 1 << 25
-_NEAR = 1 << 23
 _ROWS = 64
 # Rows of a program that looks for the largest numbers.
 _TALL = 32
@@ -38,10 +36,12 @@ class Rows(NamedTuple):
         return buffer.part(start // BYTES, -(-size // BYTES))
 
 
-def rows_of(run: WidePass, width: int, elements: int) -> list[Rows]:
-    """All rows in parts whose temporaries of this width have at most so many elements."""
-    most = max(_ROWS, elements // width // _ROWS * _ROWS)
-    return [Rows(start, min(most, run.rows - start)) for start in range(0, run.rows, most)]
+def rows_of(run: WidePass, width: int) -> list[Rows]:
+    """All rows in parts whose temporaries of this width fit `_PART`, as even as can be."""
+    most = max(_ROWS, _PART // width // _ROWS * _ROWS)
+    even = -(-run.rows // -(-run.rows // most))
+    size = -(-even // _ROWS) * _ROWS
+    return [Rows(start, min(size, run.rows - start)) for start in range(0, run.rows, size)]
 
 
 class Product(NamedTuple):
@@ -76,7 +76,7 @@ class Mix:
         plan, pairs, forms = self.plan, self.code * self.code, self.weights.forms()
         squares = plan.space(self.run.rows, self.width, dtype=torch.float64)
         matrix = View.dense(forms, self.width, pairs).mT
-        for rows in rows_of(self.run, 2 * pairs, _PART):
+        for rows in rows_of(self.run, 2 * pairs):
             n, codes = rows.size, self.codes(rows)
             outer = plan.space(n, pairs, dtype=torch.float64)
             grid, tile = pass_tile(n, self.code, self.code)
@@ -98,7 +98,7 @@ class Mix:
     def products(self, halves: Halves, matrix: Halves, a: int, width: int) -> Iterator[tuple[Rows, Product]]:
         """x K (n, w) in units of x's rows and K's columns, part by part; matrix and halves are released at the end."""
         k = View.dense(matrix.parts, 3 * a, width)
-        for rows in rows_of(self.run, width, _NEAR):
+        for rows in rows_of(self.run, width):
             values = self.plan.space(rows.size, width)
             x = View.dense(rows.of(halves.parts, 3 * a), rows.size, 3 * a)
             self.plan.call(half_product, x, k, View.dense(values, rows.size, width))
@@ -112,7 +112,7 @@ class NormGradients:
     Σ_k 2 ds_k (z̃_i z̃_j)_k (h, i·i) for the weights."""
 
     def __init__(self, mix: Mix, d_square: Buffer) -> None:
-        plan, h, pairs, parts = mix.plan, mix.width, mix.code * mix.code, rows_of(mix.run, mix.code * mix.code, _PART)
+        plan, h, pairs, parts = mix.plan, mix.width, mix.code * mix.code, rows_of(mix.run, mix.code * mix.code)
         self.d_code, self.products = mix.run.room(mix.code), plan.space(h, pairs)
         sums = RowSums(plan, [rows.size for rows in parts], h, pairs, self.products)
         forms = View.dense(mix.run.parts[f"{mix.name} forms"], h, pairs)
@@ -144,7 +144,7 @@ class OuterSums:
         self._plan.call(Tensor.zero_, View.dense(self.largest, o + h + i))
         grid, flags = (-(-run.rows // _TALL),), self._flags | {"IB": padded(i), "BM": _TALL}
         self._plan.launch(largest_kernel, grid, *self._inputs, self.largest, run.rows, **flags)
-        parts = rows_of(run, i * h, _PART)
+        parts = rows_of(run, i * h)
         pieces = [pieces_wanted(1, o, rows.size, i * h) for rows in parts]
         partial, done = self._plan.space(3 * sum(pieces), o, i * h), 0
         for rows, count in zip(parts, pieces, strict=True):

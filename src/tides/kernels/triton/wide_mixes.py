@@ -1,7 +1,7 @@
 """Both mixes of a wide block: matrix products with the passes of `wide_kernels` between them.
 
 Each is Σ_i z̃_i (x K)_i, with x = u/rms and K (h, i·2p) for the drive, x = s and K (2p, i·h) for the readout, which is
-divided by its rms afterwards. The products are taken in parts of the rows that the next pass finds near by.
+divided by its rms afterwards. Rows are taken in parts where the temporaries would be too large.
 """
 
 from tides.kernels.triton.buffers import Buffer

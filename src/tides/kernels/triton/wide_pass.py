@@ -146,4 +146,4 @@ def add_up(
     wide = _TILE // tall
     split = width if rest is None else out.size
     grid, tensors = (-(-width // wide), groups, 1), (partial, out, rest or out)
-    plan.launch(sum_kernel, grid, *tensors, rows, width, split, width, 0, BR=tall, BC=wide)
+    plan.launch(sum_kernel, grid, *tensors, rows, width, split, width, 0, BR=tall, BC=wide, ADD=False)
