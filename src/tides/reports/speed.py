@@ -17,7 +17,7 @@ from tides.reports.speed_summary import NAME, latest, machine, summarise
 from tides.reports.table import Table
 
 TITLE = "Speed: time and memory of a training step"
-_COLUMNS = ["workload", "backend", "L", "step ms", "forward ms", "graph ms", "peak MB", "tokens/s"]
+_COLUMNS = ["workload", "backend", "L", "step ms", "in a row ms", "forward ms", "graph ms", "peak MB", "tokens/s"]
 # How many times faster and smaller than the naive model and the transformer.
 _RATIOS = ["naive: time ×", "memory ×", "transformer: time ×", "memory ×", "% of ceiling"]
 
@@ -86,7 +86,7 @@ def cell_table(summary: dict[str, Any]) -> Table:
         graph, forward = row["graph"] or {}, row["forward"]
         spread = row["step"]["std"]
         cells += [_milliseconds(row["step"]["median"]) + (f"\n± {_milliseconds(spread)}" if spread else "")]
-        cells += [_milliseconds(forward["median"]) if forward else ""]
+        cells += [_milliseconds(part["median"]) if part else "" for part in (row["in_a_row"], forward)]
         cells += [_milliseconds(graph["step"]["median"]) if "step" in graph else graph.get("status", "")]
         cells += [_number(row["memory"]["peak"] / 1e6), f"{row['tokens_per_second']:,.0f}"]
         for rival in ("to_naive", "to_transformer"):

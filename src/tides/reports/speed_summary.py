@@ -116,6 +116,7 @@ def _row(
     if not _ok(record):
         return row
     row |= {"step": results["step"], "forward": results.get("forward"), "graph": results.get("graph")}
+    row |= {"in_a_row": results.get("in_a_row")}
     row |= {"memory": results["memory"], "tokens_per_second": results["tokens_per_second"]}
     for rival in ("naive", "transformer"):
         found = next((cell for cell in cells if _is(cell, config["workload"], rival, config["length"])), None)
