@@ -18,6 +18,7 @@ from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.cpu.arrays import flat
 from tides.kernels.cpu.block_config import BlockConfig
 from tides.kernels.cpu.block_layout import layout_of, ordered, places_of
 from tides.kernels.cpu.block_pass import BlockPass, BlockTape, panel_size
@@ -122,22 +123,22 @@ class BlockFunction(_SingleLevelFunction):
     ) -> tuple[Tensor, Tensor]:
         run = BlockPass(config, x, _plain(gaps), _plain(behind), _plain(valid))
         size = places_of(config.layout).size
-        flat = _flatten_dense_tensors(parameters)
+        vector = _flatten_dense_tensors(parameters)
         hidden = _plain(x)
         kept_for_later: list[Tensor | None] = []
         counts = []
-        last = run.room_for_last(len(norms))
+        last = torch.empty(len(norms), *run.last_shape, dtype=x.dtype)
+        lasts = last.numpy()
         for k, norm in enumerate(norms):
-            buffer, panels = run.pack(flat[k * size : (k + 1) * size])
+            buffer, panels = run.pack(vector[k * size : (k + 1) * size])
             counts.append(_normalise(run, hidden, norm, panels))
             kept = _masks(hidden, config.settings.dropout)
             out = torch.empty_like(hidden)
-            tape = run.forward(panels, buffer, hidden, kept, out)
-            run.fill_last(tape, panels, last[k])
+            tape = run.forward(panels, buffer, hidden, kept, out, lasts[k])
             if keep:
                 kept_for_later += [*tape, hidden, kept]
             hidden = out
-        ctx.save_for_backward(x, flat, *kept_for_later)
+        ctx.save_for_backward(x, vector, *kept_for_later)
         # The weights for their shapes alone.
         ctx.run, ctx.counts, ctx.parameters = run, counts, parameters
         ctx.set_materialize_grads(False)
@@ -147,26 +148,26 @@ class BlockFunction(_SingleLevelFunction):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, d_last: Tensor | None) -> tuple[Any, ...]:
         run: BlockPass = ctx.run
-        x, flat, *saved = ctx.saved_tensors
+        x, vector, *saved = ctx.saved_tensors
         size, each = places_of(run.layout).size, len(saved) // len(ctx.counts)
         g = torch.zeros_like(x) if gradient is None else gradient.contiguous()
-        d_flat, d_gaps, d_behind = torch.empty_like(flat), None, None
+        d_vector, d_gaps, d_behind = torch.empty_like(vector), None, None
         for k in reversed(range(len(ctx.counts))):
             *tape, hidden, kept = saved[k * each : (k + 1) * each]
             part, own = slice(k * size, (k + 1) * size), BlockTape(*tape)
             lasts = (None, None, None) if d_last is None else d_last[k].unbind()
-            found = run.backward(flat[part], own, hidden, kept, g, lasts, d_flat[part])  # type: ignore[arg-type]
+            found = run.backward(vector[part], own, hidden, kept, g, lasts, d_vector[part])  # type: ignore[arg-type]
             d_gaps = found.gaps if d_gaps is None else d_gaps + found.gaps
             if found.behind is not None:
                 d_behind = found.behind if d_behind is None else d_behind + found.behind
             if ctx.counts[k] > 0:
                 add_moments_gradient(
-                    hidden.view(-1).numpy(), run.width, run.valid, run.sizes.lanes, found.panels.scale,
-                    found.panels.shift, found.sums.scale, found.sums.shift, ctx.counts[k], found.x.view(-1).numpy(),
+                    flat(hidden), run.width, run.valid, run.sizes.lanes, found.panels.scale,
+                    found.panels.shift, found.sums.scale, found.sums.shift, ctx.counts[k], flat(found.x),
                 )  # fmt: skip
             g = found.x
         run.release()
-        return None, None, None, None, g, d_gaps, d_behind, *_unflatten_dense_tensors(d_flat, ctx.parameters)
+        return None, None, None, None, g, d_gaps, d_behind, *_unflatten_dense_tensors(d_vector, ctx.parameters)
 
 
 def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int:
@@ -177,8 +178,8 @@ def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int
         _fill_affine(panels, scale.numpy(), (-norm.mean * scale).numpy(), width)
         return 0
     mean, var = torch.empty_like(norm.mean), torch.empty_like(norm.var)
-    flat, lanes = x.view(-1).numpy(), run.sizes.lanes
-    count = moments(flat, width, run.valid, lanes, norm.eps, panels.scale, panels.shift, mean.numpy(), var.numpy())
+    lanes, affine = run.sizes.lanes, (panels.scale, panels.shift)
+    count = moments(flat(x), width, run.valid, lanes, norm.eps, *affine, mean.numpy(), var.numpy())
     norm.mean.lerp_(mean, norm.momentum)
     norm.var.lerp_(var, norm.momentum)
     return int(count)
@@ -205,9 +206,8 @@ def block_op(
         buffer, panels = run.pack(_plain(weights[m]))
         scale, shift = _plain(affine[m]).numpy()
         _fill_affine(panels, scale, shift, run.width)
-        tape = run.forward(panels, buffer, _plain(x[m]), None if kept is None else kept[m], out[m])
-        last = run.room_for_last(1)[0]
-        run.fill_last(tape, panels, last)
+        last = torch.empty(run.last_shape, dtype=x.dtype)
+        tape = run.forward(panels, buffer, _plain(x[m]), None if kept is None else kept[m], out[m], last.numpy())
         found.append((*torch.view_as_complex(last).unbind(), *(tape if keep else (x.new_empty(0) for _ in tape))))
     return out, *(torch.stack(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 

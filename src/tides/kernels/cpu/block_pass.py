@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tides.kernels.cpu.arrays import flat
 from tides.kernels.cpu.block_config import BlockConfig
 from tides.kernels.cpu.block_layout import Layout, carve, parts_of, places_of, sizes_of
 from tides.kernels.cpu.block_sums import Sums, sum_lengths, weight_gradients
@@ -59,7 +60,7 @@ class BlockPass:
         self.layout, self.settings, self.dtype = config.layout, config.settings, x.dtype
         self.batch, self.length, self.width = x.shape
         self.rows = self.batch * self.length
-        self.valid = np.empty(0, dtype=bool) if valid is None else valid.view(-1).numpy()
+        self.valid = np.empty(0, dtype=bool) if valid is None else flat(valid)
         real = _NUMBERS[x.dtype]
         self.places, self.sizes = places_of(self.layout), sizes_of(self.layout, real)
         self._panel_lengths, self._sum_lengths = (
@@ -119,7 +120,7 @@ class BlockPass:
 
     def _series(self, x: Tensor) -> Any:
         """One flat row per series."""
-        return x.view(self.batch, -1).numpy()
+        return x.numpy().reshape(self.batch, -1)
 
     def _directions(self) -> list[tuple[Any, bool, bool]]:
         """Gaps, hold and direction of every scan."""
@@ -128,24 +129,25 @@ class BlockPass:
             found.append((self._series(self.behind), self.settings.behind_following, True))
         return found
 
-    def forward(self, panels: Panels, buffer: Tensor, x: Tensor, kept: Tensor | None, out: Tensor) -> BlockTape:
-        """Fill `out` with panels that are parts of a buffer."""
+    def forward(
+        self, panels: Panels, buffer: Tensor, x: Tensor, kept: Tensor | None, out: Tensor, last: Any
+    ) -> BlockTape:
+        """Fill `out`, and `last` with states after the last step, with panels that are parts of a buffer."""
         sizes, settings, rows = self.sizes, self.settings, self.rows
         decay, drive = x.new_empty(rows, sizes.modes), x.new_empty(rows, sizes.planes)
         states, mixed = x.new_empty(sizes.directions, rows, sizes.planes), x.new_empty(rows, self.width)
-        inputs, outputs, flat, rates, drives, mixes = (
-            each.view(-1).numpy() for each in (x, out, states, decay, drive, mixed)
-        )
+        inputs, outputs, every, rates, drives, mixes = (flat(each) for each in (x, out, states, decay, drive, mixed))
         masks = self._kept(kept)
         self._spread(
             lambda begin, end: enter_forward(
                 inputs, self.valid, panels, sizes, settings, begin, end, rates, drives
             )
         )  # fmt: skip
-        rates, drives = self._series(decay), self._series(drive)
+        rates, drives = rates.reshape(self.batch, -1), drives.reshape(self.batch, -1)
+        found = every.reshape(sizes.directions, self.batch, -1)
         frequency, clock = panels.frequency[None, : sizes.modes], panels.clock[None, : sizes.modes]
         for k, (gaps, following, reverse) in enumerate(self._directions()):
-            target = self._series(states[k])
+            target = found[k]
             self._scan(
                 lambda part: run_forward(
                     rates, frequency, gaps, clock, drives, self._nothing, self._sequences[part], False,  # noqa: B023
@@ -154,20 +156,16 @@ class BlockPass:
             )  # fmt: skip
         self._spread(
             lambda begin, end: leave_forward(
-                inputs, flat, rows, self.valid, masks, panels, sizes, settings, begin, end, mixes, outputs
+                inputs, every, rows, self.valid, masks, panels, sizes, settings, begin, end, mixes, outputs
             )
         )
+        last_steps(rates, drives, found[0], frequency[0], self.valid, settings.following, last)
         return BlockTape(decay, drive, states, mixed, buffer)
 
-    def room_for_last(self, blocks: int) -> Tensor:
-        """Pairs of numbers for `fill_last`."""
-        return torch.empty(blocks, 3, self.batch, self.sizes.modes, 2, dtype=self.dtype)
-
-    def fill_last(self, tape: BlockTape, panels: Panels, out: Tensor) -> None:
-        """s, λ and the drive that is still pending, (b, p) complex, after the last valid step."""
-        decay, drive, states = (self._series(each) for each in (tape.decay, tape.drive, tape.states[0]))
-        frequency = panels.frequency[: self.sizes.modes]
-        last_steps(decay, drive, states, frequency, self.valid, self.settings.following, out.numpy())
+    @property
+    def last_shape(self) -> tuple[int, ...]:
+        """Of s, λ and the drive that is still pending after the last valid step: pairs of numbers, (b, p) of each."""
+        return 3, self.batch, self.sizes.modes, 2
 
     def _add_last(self, buffer: Tensor, addition: Tensor | None) -> None:
         """Add (b, k) to the last valid step of every series."""
@@ -199,7 +197,7 @@ class BlockPass:
         name = "first" if self._space.get("second") is gradient else "second"
         dx, ds = self._borrow(name, x), self._borrow("states", tape.states)
         inputs, g, states, d_states, dxs, mixed = (
-            each.view(-1).numpy() for each in (x, gradient, tape.states, ds, dx, tape.mixed)
+            flat(each) for each in (x, gradient, tape.states, ds, dx, tape.mixed)
         )
         masks = self._kept(kept)
 
@@ -222,7 +220,7 @@ class BlockPass:
             d_frequency += turning.double().sum(0).numpy()
         if d_pending is not None and settings.following:
             self._add_last(d_drive, torch.view_as_real(d_pending))
-        rates, drives = d_decay.view(-1).numpy(), d_drive.view(-1).numpy()
+        rates, drives = flat(d_decay), flat(d_drive)
 
         def enter(part: int) -> None:
             enter_backward(
