@@ -235,7 +235,8 @@ def check_replays(sizes: tuple[int, int, int]) -> None:
                 parameter.grad = None
             y, _ = net(x, gaps)
             y.square().sum().backward()
-            found.append([y.detach().clone(), *(parameter.grad.clone() for parameter in net.parameters())])
+            # Kept on the host, so that the device's memory is taken the same way in every round.
+            found.append([y.detach().cpu(), *(parameter.grad.cpu() for parameter in net.parameters())])
             other = torch.tanh(other @ other)
             torch.full((1 << 24,), torch.nan, device="cuda")
             del y

@@ -27,7 +27,7 @@ from tides.kernels.triton.sum_kernels import clock_sums_kernel
 # a range takes and the most steps it has.
 _ROWS = 64
 _PROGRAMS = 528
-_TAIL_PROGRAMS = 264
+_TAIL_PROGRAMS = 198
 _RANGE = (6 << 20, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
@@ -126,7 +126,7 @@ class BlockGradients:
 
     def scans(
         self, part: Part, states: list[Buffer], d_states: list[Buffer], decay: Buffer, drive: Buffer,
-        d_gaps: list[Buffer], d_lam: Buffer | None,
+        d_gaps: list[Buffer] | None, d_lam: Buffer | None,
     ) -> tuple[Buffer, Buffer]:  # fmt: skip
         """The adjoint of every direction, in exchange for `d_states`: gradients of decay and drive.
 
@@ -137,10 +137,12 @@ class BlockGradients:
         # Where every step drives the interval that ends there, its gradient takes the place of the state's.
         d_drive = plan.space(drive.size) if scans[0][0].flags["FOLLOWING"] else d_states[0]
         d_decay = plan.space(decay.size)
+        # The adjoint writes it, whether somebody wants it or not.
+        unwanted = plan.space(part.sequences, shape.steps) if d_gaps is None else None
         chunks = scans[0][0].chunks
         for k, (scan, inputs) in enumerate(scans):
             d_frequency, d_scale = (part.of(clock, chunks * scan.modes) for clock in self.clocks[2 * k : 2 * k + 2])
-            d_gap = part.of(d_gaps[k], shape.steps)
+            d_gap = unwanted or part.of(d_gaps[k], shape.steps)  # type: ignore[index]
             outputs = (d_states[k], states[k], d_decay, d_frequency, d_gap, d_scale, d_drive, d_drive)
             scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
         if part.last:
@@ -152,7 +154,7 @@ class BlockGradients:
                 HAS_LAM=d_lam is not None,
             )  # fmt: skip
             plan.release(*self.clocks)
-        plan.release(*(buffer for buffer in d_states if buffer != d_drive))
+        plan.release(*(buffer for buffer in d_states if buffer != d_drive), *([unwanted] if unwanted else []))
         return d_decay, d_drive
 
     def add_last(self, part: Part, target: Buffer, change: Buffer | None, width: int, step: int = 1) -> None:

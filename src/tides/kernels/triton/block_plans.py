@@ -163,11 +163,11 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
     last = [plan.tensor(2 * shape.sequences * layout.modes) for _ in range(3 * shape.depth)]
     dx, d_packed = plan.tensor(stack[0].x.size), plan.tensor(0)
     d_affine = plan.tensor(shape.models * 2 * layout.width)
-    d_gaps = [plan.tensor(stack[0].gaps.size) for _ in range(2)]
+    d_gaps: list[Buffer] | None = [plan.tensor(stack[0].gaps.size) for _ in range(2)]
     if shape.norm != "given":
         d_affine = plan.space(2 * layout.width)
     if not wanted.gaps:
-        d_gaps = [plan.space(stack[0].gaps.size)] * 2
+        d_gaps = None
     # The gradient goes back and forth between two tensors: dx and the one that comes in, or another if that must stay.
     turns = (dx, gradient) if wanted.overwrite or shape.depth == 1 else (dx, plan.space(dx.size))
     for k in reversed(range(shape.depth)):
@@ -185,7 +185,7 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
 
 
 def _part_backward(
-    gradients: BlockGradients, part: Part, changes: list[Buffer | None], d_affine: Buffer, d_gaps: list[Buffer]
+    gradients: BlockGradients, part: Part, changes: list[Buffer | None], d_affine: Buffer, d_gaps: list[Buffer] | None
 ) -> None:
     """One part's launches; `changes` are the gradients of the block's s, λ and pending drive."""
     run, plan, modes = gradients.run, gradients.plan, gradients.layout.modes
