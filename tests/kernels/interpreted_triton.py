@@ -129,8 +129,8 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
         # States are kept or made again.
         config._KEPT = kept if number % 3 == 2 else 0
         config._PART = part if number % 4 == 3 else 300
-        # Of rank 3 the constant behind a code is multiplied together with it, of rank 2 by itself. The gradients of states
-        # of 3 modes lend their room to the tail where there are two directions.
+        # Of rank 3 the constant behind a code is multiplied together with it, of rank 2 by itself. The gradients of 3
+        # modes' states lend their room to the tail where there are two directions.
         check_block(case, (3, 3 - number % 2, 2 + number % 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
     gradients._RANGE, config._KEPT, config._PART = (64, 64), kept, 110
