@@ -77,3 +77,11 @@ def test_models_of_a_population_are_one_part() -> None:
 def test_gradients_of_states_become_those_of_drives_where_a_step_drives_the_interval_before_it() -> None:
     preceding, following = (_peak(*_plans("paper-100k", 8, 100_000, compat=compat)) for compat in ("release", None))
     assert preceding < following
+
+
+@pytest.mark.parametrize(("clip", "limit"), [(None, float("inf")), (0.0, 0.0), (1e-4, -1e-4)])
+def test_a_clip_of_zero_clips(clip: float | None, limit: float) -> None:
+    config, _, forward, _ = _plans("paper-100k", 2, 50, reparam="standard", clip=clip)
+    assert config.limit == limit
+    flags = {launch.flags["CLIPPED"] for launch in forward._launches if "CLIPPED" in launch.flags}
+    assert flags == {clip is not None}

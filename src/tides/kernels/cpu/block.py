@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.autograd.function import _SingleLevelFunction, once_differentiable
 
 from tides.functional.layout import reversed_gaps
@@ -23,6 +22,7 @@ from tides.kernels.cpu.block_config import BlockConfig
 from tides.kernels.cpu.block_layout import layout_of, ordered, places_of
 from tides.kernels.cpu.block_pass import BlockPass, BlockTape, panel_size
 from tides.kernels.cpu.statistics_rows import add_moments_gradient, moments
+from tides.kernels.flat import flatten, unflatten
 from tides.kernels.statistics import RunningNorm
 
 
@@ -123,7 +123,7 @@ class BlockFunction(_SingleLevelFunction):
     ) -> tuple[Tensor, Tensor]:
         run = BlockPass(config, x, _plain(gaps), _plain(behind), _plain(valid))
         size = places_of(config.layout).size
-        vector = _flatten_dense_tensors(parameters)
+        vector = flatten(list(parameters))
         hidden = _plain(x)
         kept_for_later: list[Tensor | None] = []
         counts = []
@@ -140,7 +140,7 @@ class BlockFunction(_SingleLevelFunction):
             hidden = out
         ctx.save_for_backward(x, vector, *kept_for_later)
         # The weights for their shapes alone.
-        ctx.run, ctx.counts, ctx.parameters = run, counts, parameters
+        ctx.run, ctx.counts, ctx.parameters = run, counts, list(parameters)
         ctx.set_materialize_grads(False)
         return hidden, torch.view_as_complex(last)
 
@@ -167,7 +167,7 @@ class BlockFunction(_SingleLevelFunction):
                 )  # fmt: skip
             g = found.x
         run.release()
-        return None, None, None, None, g, d_gaps, d_behind, *_unflatten_dense_tensors(d_vector, ctx.parameters)
+        return None, None, None, None, g, d_gaps, d_behind, *unflatten(d_vector, ctx.parameters)
 
 
 def _normalise(run: BlockPass, x: Tensor, norm: RunningNorm, panels: Any) -> int:

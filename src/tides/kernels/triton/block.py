@@ -18,10 +18,11 @@ from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.flat import flatten, unflatten
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
 from tides.kernels.triton.block_plans import BlockInputs, Kept, run_backward, run_forward
-from tides.kernels.triton.packing import flatten, layout_of, ordered, unflatten
+from tides.kernels.triton.packing import layout_of, ordered
 from tides.kernels.triton.precision import WIDEST
 
 

@@ -189,7 +189,7 @@ def load_both_downs(
 @triton.jit(do_not_specialize=["start"])
 def heads_backward_kernel(
     gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, start, tiles,
-    width, at_drive_code, at_readout_code, at_affine, eps, clip,
+    width, at_drive_code, at_readout_code, at_affine, eps, limit,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
     CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
@@ -238,7 +238,7 @@ def heads_backward_kernel(
             acc_codes_bias += d_code
 
         theta, inverse, norm, _, slope = decay_head(
-            halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
+            halves, packed, eps, limit, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
         )
         d_theta = tl.load(d_decay + row[:, None] * P + mode[None, :], live[:, None] & (mode < P)[None, :], 0.0)
         d_theta = d_theta * slope

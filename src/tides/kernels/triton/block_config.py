@@ -1,5 +1,6 @@
 """What decides about a block's kernels besides its tensors."""
 
+import math
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,7 +27,8 @@ class BlockConfig(NamedTuple):
     hold: str
     reverse: str
     eps: float
-    clip: float
+    limit: float
+    """Of Re λ, which a clip of 0 keeps from growing, too; infinite where nothing is clipped."""
     factor: float
     """2 for conjugate halves"""
     dropout: float
@@ -35,7 +37,12 @@ class BlockConfig(NamedTuple):
     def of(cls, layout: Layout, spec: SSMSpec, dropout: float) -> "BlockConfig":
         factor = 2.0 if spec.conjugate else 1.0
         methods = (spec.reparam, spec.discretisation, spec.hold, spec.reverse)
-        return cls(layout, *methods, spec.eps, spec.clip or 0.0, factor, dropout)
+        limit = math.inf if spec.clip is None else -spec.clip
+        return cls(layout, *methods, spec.eps, limit, factor, dropout)
+
+    @property
+    def clipped(self) -> bool:
+        return self.limit < math.inf
 
     def to_plain(self) -> tuple[list[int], str, list[float]]:
         """As lists and a string, which an operator can take."""

@@ -137,12 +137,13 @@ class BlockGradients:
         # Where every step drives the interval that ends there, its gradient takes the place of the state's.
         d_drive = plan.space(drive.size) if scans[0][0].flags["FOLLOWING"] else d_states[0]
         d_decay = plan.space(decay.size)
-        # The adjoint writes it, whether somebody wants it or not.
-        unwanted = plan.space(part.sequences, shape.steps) if d_gaps is None else None
+        # The adjoint writes them, whether somebody wants them or not.
+        gaps = [part.of(d_gap, shape.steps) for d_gap in d_gaps or []]
+        unwanted = [] if gaps else [plan.space(part.sequences, shape.steps)]
         chunks = scans[0][0].chunks
         for k, (scan, inputs) in enumerate(scans):
             d_frequency, d_scale = (part.of(clock, chunks * scan.modes) for clock in self.clocks[2 * k : 2 * k + 2])
-            d_gap = unwanted or part.of(d_gaps[k], shape.steps)  # type: ignore[index]
+            d_gap = gaps[k] if gaps else unwanted[0]
             outputs = (d_states[k], states[k], d_decay, d_frequency, d_gap, d_scale, d_drive, d_drive)
             scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
         if part.last:
@@ -154,7 +155,7 @@ class BlockGradients:
                 HAS_LAM=d_lam is not None,
             )  # fmt: skip
             plan.release(*self.clocks)
-        plan.release(*(buffer for buffer in d_states if buffer != d_drive), *([unwanted] if unwanted else []))
+        plan.release(*(buffer for buffer in d_states if buffer != d_drive), *unwanted)
         return d_decay, d_drive
 
     def add_last(self, part: Part, target: Buffer, change: Buffer | None, width: int, step: int = 1) -> None:
@@ -190,7 +191,7 @@ class BlockGradients:
         plan.launch(
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
             self.d_readout_codes, self.d_u, self.d_u, partial, part.stop, layout.size, part.start, tiles, width,
-            layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.clip, **flags,
+            layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.limit, **flags,
             **tile.flags,
         )  # fmt: skip
         sum_rows(

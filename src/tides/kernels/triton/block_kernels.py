@@ -52,7 +52,7 @@ def project_code(
 
 
 @triton.jit
-def rates(normed, clip, REPARAM: tl.constexpr, CLIPPED: tl.constexpr):
+def rates(normed, limit, REPARAM: tl.constexpr, CLIPPED: tl.constexpr):
     """Re λ = ρ(θ) and dρ/dθ."""
     if REPARAM == 0:
         rate = normed
@@ -71,15 +71,15 @@ def rates(normed, clip, REPARAM: tl.constexpr, CLIPPED: tl.constexpr):
         rate = -tl.where(normed > 40.0, normed, tl.where(e < 0.1, series, tl.log(1.0 + e)))
         slope = -tl.sigmoid(normed)
     if CLIPPED:
-        slope = tl.where(rate <= -clip, slope, 0.0)
-        rate = tl.minimum(rate, -clip)
+        slope = tl.where(rate <= limit, slope, 0.0)
+        rate = tl.minimum(rate, limit)
     return rate, slope
 
 
 @triton.jit
 def decay_head(
-    u, packed, eps, clip, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, RATE_NORM: tl.constexpr,
-    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
+    u, packed, eps, limit, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr,
+    RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From the halves of u: the linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ."""
     mode = tl.arange(0, PB)
@@ -93,7 +93,7 @@ def decay_head(
         inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
         scale = tl.load(packed + P * H + P + mode, mode < P, 0.0)
         normed = theta * inverse[:, None] * scale[None, :]
-    rate, slope = rates(normed, clip, REPARAM, CLIPPED)
+    rate, slope = rates(normed, limit, REPARAM, CLIPPED)
     return theta, inverse, scale, rate, slope
 
 
@@ -121,7 +121,7 @@ def kept(seed, salt, row, WIDTH: tl.constexpr, DROP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["start"])
 def enter_kernel(
-    x, affine, valid, packed, kernel, root, decay, drive, N, start, W, at_down, eps, clip,
+    x, affine, valid, packed, kernel, root, decay, drive, N, start, W, at_down, eps, limit,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, OB: tl.constexpr,
     IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr,
     DOWN: tl.constexpr, NORM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr,
@@ -137,7 +137,7 @@ def enter_kernel(
     drive -= start.to(tl.int64) * (2 * P)
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     halves = split(u)
-    _, _, _, rate, _ = decay_head(halves, packed, eps, clip, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
+    _, _, _, rate, _ = decay_head(halves, packed, eps, limit, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
     mode = tl.arange(0, PB)
     tl.store(decay + row[:, None] * P + mode[None, :], rate, live[:, None] & (mode < P)[None, :])
 

@@ -64,7 +64,7 @@ class BlockPass:
         shared |= {"NORM": layout.mix_norm, "HAS_VALID": shape.masked, "PRECISION": precision}
         self.drive_flags = shared | {"OB": self.ob}
         self.rate_flags = {"PB": padded(p), "RATE_NORM": layout.rate_norm}
-        self.rate_flags |= {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
+        self.rate_flags |= {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clipped}
         self.readout_flags = shared | {"OB": self.readout_width, "BOTH": layout.directions == 2}
         self.tail_flags = {"F": f, "FB": padded(f), "DROP": config.dropout}
         self.norm_flags = {"H": h, "HB": self.hb}
@@ -141,7 +141,7 @@ class BlockPass:
         tile = self.tile("enter")
         self.plan.launch(
             enter_kernel, self.grid(tile, part.stop - part.start), *self.inputs, self.drive.kernel, self.drive.root,
-            decay, drive, part.stop, part.start, layout.size, layout.at_drive_code, config.eps, config.clip,
+            decay, drive, part.stop, part.start, layout.size, layout.at_drive_code, config.eps, config.limit,
             **self.drive_flags, **self.rate_flags, **self.tile_flags(tile, self.ob),
         )  # fmt: skip
         return decay, drive

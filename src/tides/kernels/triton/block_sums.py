@@ -73,12 +73,13 @@ def pair_flags(layout: Layout) -> dict[str, int]:
 def sum_rows(
     plan: LaunchPlan, models: int, partial: Buffer, out: Buffer, rows: int, width: int, stride: int, *,
     rest: Buffer | None = None, split: int | None = None, mixes: int = 1, step: int = 0, add: bool = False,
+    tile: tuple[int, int] = _SUM_TILE,
 ) -> None:  # fmt: skip
     """Σ over `rows` of `partial` (mixes, m, rows, width); columns from `split` on go to `rest`.
 
     With `add` they go on top of what is there.
     """
-    tall, wide = _SUM_TILE
+    tall, wide = tile
     plan.launch(
         sum_kernel, (-(-width // wide), models, mixes), partial, out, rest or out, rows, width,
         width if split is None else split, stride, step, BR=tall, BC=wide, ADD=add,

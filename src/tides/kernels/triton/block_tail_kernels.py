@@ -95,34 +95,6 @@ def tail_backward_block_kernel(
 
 
 @triton.jit
-def tail_sums_kernel(
-    gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
-    at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
-    STAGES: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Sums for the weights of tail and skip, over all ranges so far.
-
-    The grid's first axis: programs for skip and the inner maps, and programs for the outer one.
-    """
-    kind = tl.program_id(0)
-    program = tl.program_id(1).to(tl.int64)
-    model = tl.program_id(2).to(tl.int64)
-    packed += model * W
-    partial += (model * tl.num_programs(1) + program) * width
-    first = program * tiles * BM
-    if kind == 0:
-        sum_inner(
-            x, affine + model * 2 * H, valid, packed, readout, seed + model, d_y, d_inner, partial, N, start, rows,
-            tiles, first, model, at_skip, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
-        )  # fmt: skip
-    else:
-        sum_outer(
-            gradient, seed + model, gated, partial + H + 2 * (F * H + F), N, start, rows, tiles, first, model, H, F,
-            HB, FB, BM, STAGES, DROP, PRECISION,
-        )  # fmt: skip
-
-
-@triton.jit
 def load_columns(pointer, step, live, column, STRIDE: tl.constexpr, inside):
     """`column` of the steps as a tile (columns, steps): what a product over steps has on its left."""
     return tl.load(pointer + step[None, :] * STRIDE + column[:, None], live[None, :] & inside[:, None], 0.0)
@@ -188,3 +160,31 @@ def sum_outer(
     inside = (f < F)[:, None] & (h < H)[None, :]
     add_sums(partial, h[None, :] * F + f[:, None], total, inside, start)
     add_sums(partial, H * F + h, tl.sum(bias, axis=0), h < H, start)
+
+
+@triton.jit
+def tail_sums_kernel(
+    gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
+    at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,
+    STAGES: tl.constexpr, HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Sums for the weights of tail and skip, over all ranges so far.
+
+    The grid's first axis: programs for skip and the inner maps, and programs for the outer one.
+    """
+    kind = tl.program_id(0)
+    program = tl.program_id(1).to(tl.int64)
+    model = tl.program_id(2).to(tl.int64)
+    packed += model * W
+    partial += (model * tl.num_programs(1) + program) * width
+    first = program * tiles * BM
+    if kind == 0:
+        sum_inner(
+            x, affine + model * 2 * H, valid, packed, readout, seed + model, d_y, d_inner, partial, N, start, rows,
+            tiles, first, model, at_skip, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
+        )  # fmt: skip
+    else:
+        sum_outer(
+            gradient, seed + model, gated, partial + H + 2 * (F * H + F), N, start, rows, tiles, first, model, H, F,
+            HB, FB, BM, STAGES, DROP, PRECISION,
+        )  # fmt: skip

@@ -13,11 +13,12 @@ from torch.autograd.function import _SingleLevelFunction, once_differentiable
 from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
+from tides.kernels.flat import unflatten
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block import block_inputs, both_gaps
 from tides.kernels.triton.block_config import BlockConfig, BlockShape
 from tides.kernels.triton.block_plans import BlockInputs
-from tides.kernels.triton.packing import layout_of, unflatten
+from tides.kernels.triton.packing import layout_of
 from tides.kernels.triton.wide_layout import in_layout, wide_layout
 from tides.kernels.triton.wide_plans import run_backward, run_forward
 
@@ -31,7 +32,7 @@ def wide_obstacle(weights: SSMWeights, spec: SSMSpec, tail: TailWeights) -> str 
         return "its B and C are not projected by low-rank heads"
     if weights.decay.weight is None or weights.decay.blocks or weights.frequency.weight is not None:
         return "its eigenvalues do not come from one linear head"
-    if not isinstance(weights.step, Tensor) or (drive.norm is None) != (readout.norm is None) or spec.clip == 0:
+    if not isinstance(weights.step, Tensor) or (drive.norm is None) != (readout.norm is None):
         return "its step size is learned"
     # Otherwise x K is narrower than z̃ ⊗ x.
     p, h = drive.up.shape[:2]

@@ -46,7 +46,7 @@ def load_theta(heads, bias, row, mode, inside, WIDTH: tl.constexpr, P: tl.conste
 
 @triton.jit
 def heads_kernel(
-    heads, bias, norm, decay, drive_code, readout_code, N, eps, clip, P: tl.constexpr, R: tl.constexpr,
+    heads, bias, norm, decay, drive_code, readout_code, N, eps, limit, P: tl.constexpr, R: tl.constexpr,
     PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
     CLIPPED: tl.constexpr,
 ):  # fmt: skip
@@ -57,7 +57,7 @@ def heads_kernel(
     if RATE_NORM:
         inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)
         theta = theta * inverse[:, None] * tl.load(norm + mode, mode < P, 0.0)[None, :]
-    rate, _ = rates(theta, clip, REPARAM, CLIPPED)
+    rate, _ = rates(theta, limit, REPARAM, CLIPPED)
     tl.store(decay + at, rate.to(tl.float32), inside)
     i = tl.arange(0, IB)[None, :]
     live = (row < N)[:, None]
@@ -72,7 +72,7 @@ def heads_kernel(
 @triton.jit
 def heads_backward_kernel(
     heads, bias, norm, d_decay, d_drive_code, more_drive_code, d_readout_code, more_readout_code, d_heads, share, N, W,
-    eps, clip, P: tl.constexpr, R: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr,
+    eps, limit, P: tl.constexpr, R: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr,
     RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the linear maps; the sums for their biases (p + 2r) and for the decay norm's weight (p).
@@ -86,14 +86,14 @@ def heads_backward_kernel(
     if RATE_NORM:
         inverse = tl.rsqrt(tl.sum(theta * theta, axis=1) / P + eps)[:, None]
         weight = tl.load(norm + mode, mode < P, 0.0)[None, :]
-        _, slope = rates(theta * inverse * weight, clip, REPARAM, CLIPPED)
+        _, slope = rates(theta * inverse * weight, limit, REPARAM, CLIPPED)
         d_theta = tl.where(inside, d_theta * slope, 0.0)
         tl.store(share + P + 2 * R + mode, tl.sum(d_theta * theta * inverse, axis=0), mode < P)
         d_theta = d_theta * weight
         along = tl.sum(d_theta * theta, axis=1)[:, None] / P * inverse * inverse
         d_theta = inverse * (d_theta - theta * along)
     else:
-        _, slope = rates(theta, clip, REPARAM, CLIPPED)
+        _, slope = rates(theta, limit, REPARAM, CLIPPED)
         d_theta = d_theta * slope
     first = row[:, None] * (P + 2 * R)
     tl.store(d_heads + first + mode[None, :], d_theta, inside)

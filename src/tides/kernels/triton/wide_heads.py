@@ -55,11 +55,11 @@ def _vectors(run: WidePass) -> tuple[Buffer, Buffer]:
 
 
 def _numbers(run: WidePass) -> tuple[float, float]:
-    return run.config.eps, run.config.clip
+    return run.config.eps, run.config.limit
 
 
 def _flags(run: WidePass, tile: dict[str, int]) -> dict[str, Any]:
     layout, config = run.layout, run.config
     flags: dict[str, Any] = {"P": layout.modes, "R": layout.rank, "PB": tile["AB"], "IB": padded(layout.rank + 1)}
     flags |= {"BM": tile["BM"], "RATE_NORM": layout.rate_norm}
-    return flags | {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clip > 0}
+    return flags | {"REPARAM": REPARAMS[config.reparam], "CLIPPED": config.clipped}

@@ -87,6 +87,20 @@ def weigh_parts(product, row_units, units, z, row, a, inside, N, I: tl.constexpr
 
 
 @triton.jit
+def weigh_back(product, row_units, units, z, values, dz, row, a, inside, N, I: tl.constexpr, A: tl.constexpr):
+    """`weigh_parts`, and dz_i = product_i · values for every i."""
+    row_unit = tl.load(row_units + row, row < N, 0.0)
+    there = row[:, None] * (I * A) + a[None, :]
+    total = inside.to(tl.float32) * 0.0
+    for i in range(I):
+        weight = tl.load(z + row * I + i, row < N, 0.0)
+        found = load_part(product, row_unit, units, there, i, a, inside, A)
+        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
+        total += weight[:, None] * found
+    return total
+
+
+@triton.jit
 def drive_kernel(
     product, row_units, units, z, valid, out, N, start, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
     BM: tl.constexpr, HAS_VALID: tl.constexpr,
@@ -109,18 +123,11 @@ def drive_backward_kernel(
     `d_square` is twice the gradient of the mean square.
     """
     row, a, at, inside = place(N, A, AB, BM)
-    row_unit = tl.load(row_units + row, row < N, 0.0)
     values = tl.load(u + at, inside, 0.0)
     if NORM:
         root = tl.load(inverse + at, inside, 0.0)
         values = values * root
-    there = row[:, None] * (I * A) + a[None, :]
-    total = tl.zeros((BM, AB), tl.float32)
-    for i in range(I):
-        weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = load_part(product, row_unit, units, there, i, a, inside, A)
-        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
-        total += weight[:, None] * found
+    total = weigh_back(product, row_units, units, z, values, dz, row, a, inside, N, I, A)
     if NORM:
         total = total * root
         tl.store(d_square + at, -total * values * root, inside)
@@ -189,13 +196,6 @@ def both_sums_kernel(
 ):
     """dz_i = Σ_a product[i, a] x_a and dx_a = Σ_i z̃_i product[i, a]."""
     row, a, at, inside = place(N, A, AB, BM)
-    row_unit = tl.load(row_units + row, row < N, 0.0)
     values = tl.load(x + at, inside, 0.0)
-    there = row[:, None] * (I * A) + a[None, :]
-    total = tl.zeros((BM, AB), tl.float32)
-    for i in range(I):
-        weight = tl.load(z + row * I + i, row < N, 0.0)
-        found = load_part(product, row_unit, units, there, i, a, inside, A)
-        tl.store(dz + row * I + i, tl.sum(found * values, axis=1), row < N)
-        total += weight[:, None] * found
+    total = weigh_back(product, row_units, units, z, values, dz, row, a, inside, N, I, A)
     tl.store(dx + at, total, inside)

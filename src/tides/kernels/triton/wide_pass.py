@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape
+from tides.kernels.triton.block_sums import sum_rows
 from tides.kernels.triton.buffers import Buffer, View, aligned
 from tides.kernels.triton.launch import LaunchPlan
 from tides.kernels.triton.packing import Layout
-from tides.kernels.triton.sum_kernels import sum_kernel
 from tides.kernels.triton.wide_layout import wide_layout
 
 # Elements of a program's tile of rows.
@@ -143,7 +143,5 @@ def add_up(
 ) -> None:
     """Σ over `rows` of `partial` (groups, rows, width); columns that `out` has no room for go to `rest`."""
     tall = min(_SUM_ROWS, 1 << (rows - 1).bit_length())
-    wide = _TILE // tall
-    split = width if rest is None else out.size
-    grid, tensors = (-(-width // wide), groups, 1), (partial, out, rest or out)
-    plan.launch(sum_kernel, grid, *tensors, rows, width, split, width, 0, BR=tall, BC=wide, ADD=False)
+    split = None if rest is None else out.size
+    sum_rows(plan, groups, partial, out, rows, width, width, rest=rest, split=split, tile=(tall, _TILE // tall))
