@@ -58,7 +58,7 @@ class TriangleNorms:
         self._factors, self._eps = factors, eps
         self._first, self._second = torch.triu_indices(i, i, device=factors.device)
         twice = torch.where(self._first == self._second, 1.0, 2.0).to(forms).unsqueeze(-1)
-        self._forms = forms[:, self._first, self._second] * twice
+        self._forms = (forms[:, self._first, self._second] * twice).mT.contiguous()
         self._slopes = -forms.flatten(1, 2).to(factors.dtype)
         self._products: Tensor | None = None
 
@@ -67,8 +67,8 @@ class TriangleNorms:
         self._code = code.mT.contiguous()
         precise = self._code.double()
         self._monomials = precise.index_select(1, self._first).mul_(precise.index_select(1, self._second))
-        # Not `rsqrt`, which takes several times as long in float64.
-        inverse = (self._monomials.mT @ self._forms).add_(self._eps).sqrt_().to(x.dtype).reciprocal_()
+        square = (self._forms @ self._monomials).add_(self._eps).mT
+        inverse = square.to(x.dtype, memory_format=torch.contiguous_format).rsqrt_()
         torch.mul(x, inverse, out=out)
         return inverse
 
@@ -76,7 +76,8 @@ class TriangleNorms:
         """As in `OuterNorms`, behind `divide` of the same block."""
         d_square = (gradient * divided).mul_(inverse)  # times −2
         work = (self._slopes @ d_square.mT).unflatten(1, (code.shape[-1], -1))
-        self._products = added(self._products, self._monomials @ d_square.double())
+        products = self._monomials.to(d_square.dtype) @ d_square
+        self._products = added(self._products, products.double())
         d_code: Tensor = work.mul_(self._code.unsqueeze(1)).sum(2).mT
         return d_code
 
