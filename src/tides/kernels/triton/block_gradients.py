@@ -6,13 +6,9 @@ the tail, which are small, grow through all parts.
 """
 
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
-from tides.kernels.triton.block_backward_kernels import (
-    drive_backward_kernel,
-    heads_backward_kernel,
-    readout_backward_kernel,
-    readout_kernel,
-)
+from tides.kernels.triton.block_backward_kernels import drive_backward_kernel, readout_backward_kernel, readout_kernel
 from tides.kernels.triton.block_config import Part, padded, scan_chunk
+from tides.kernels.triton.block_head_kernels import head_sums_kernel, heads_backward_kernel
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_sums import TailSums, WeightSums, pair_flags, sum_rows
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
@@ -23,10 +19,10 @@ from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel
 
-# Launch shapes measured on an H200: rows of a tile, programs that keep sums of the heads and of the tail, numbers that
-# a range takes and the most steps it has.
+# Launch shapes measured on an H200: rows of a tile; programs with all tiles of heads and tail, three at a time on each
+# of its 132 processors, and programs that sum up the tail's; numbers that a range takes and the most steps it has.
 _ROWS = 64
-_PROGRAMS = 528
+_PROGRAMS = 396
 _TAIL_PROGRAMS = 198
 _RANGE = (6 << 20, 1 << 17)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
@@ -85,6 +81,7 @@ class BlockGradients:
         inner = [] if lent else [plan.space(shape.models, self.range, n * layout.inner) for n in (2, 1)]
         matrices = run.readout
         readout, backward, tail_tile = (run.tile(name) for name in ("readout", "readout_backward", "tail"))
+        tail_tiles, tail_programs = shares(self.range, tail_tile.rows, _PROGRAMS)
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
@@ -103,7 +100,7 @@ class BlockGradients:
                 inner = [state.part(begin, n * layout.inner * rows) for n, state in zip((2, 1), d_states, strict=True)]
             tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, *inner)
             plan.launch(
-                tail_backward_block_kernel, run.grid(tail_tile, self.range), *tail, *place, layout.at_skip,
+                tail_backward_block_kernel, (tail_programs, shape.models), *tail, *place, tail_tiles, layout.at_skip,
                 **tail_flags, **tail_tile.flags,
             )  # fmt: skip
             plan.launch(
@@ -168,7 +165,7 @@ class BlockGradients:
 
     def enter(self, part: Part, d_decay: Buffer, d_drive: Buffer, d_affine: Buffer) -> None:
         """dx, and the gradient of the norm's scale and shift (m, 2, h)."""
-        run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
+        run, plan, layout, config = self.run, self.plan, self.layout, self.run.config
         buffers = self._range_buffers()
         d_codes = plan.space(self.d_readout_codes.size)
         tile = run.tile("drive_backward")
@@ -183,22 +180,35 @@ class BlockGradients:
         weights.finish(part)
         if part.last:
             self._unpack()
-        tile = TILES["heads"]
+        self._heads(part, d_decay, d_codes, d_affine)
+        plan.release(*set(buffers), d_codes, self.d_readout_codes)
+
+    def _heads(self, part: Part, d_decay: Buffer, d_codes: Buffer, d_affine: Buffer) -> None:
+        """dx, the gradients of the heads' weights, and those of scale and shift."""
+        run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
+        tile, sums_tile = TILES["heads"], TILES["head_sums"]
         tiles, programs = shares(self.rows, tile.rows, _PROGRAMS)
         width = layout.at_skip + 2 * layout.width
         partial = plan.space(shape.models, programs, width)
-        flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")} | run.rate_flags
+        changes = (d_decay, d_codes, self.d_readout_codes)
+        flags = {key: value for key, value in run.drive_flags.items() if key not in ("OB", "NORM")}
         plan.launch(
-            heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, d_decay, d_codes,
-            self.d_readout_codes, self.d_u, self.d_u, partial, part.stop, layout.size, part.start, tiles, width,
-            layout.at_drive_code, layout.at_readout_code, layout.at_skip, config.eps, config.limit, **flags,
-            **tile.flags,
+            heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, *changes, self.d_u, self.d_u,
+            partial, part.stop, layout.size, part.start, tiles, width, layout.at_drive_code, layout.at_readout_code,
+            layout.at_skip, config.eps, config.limit, **flags, **run.rate_flags, **tile.flags,
+        )  # fmt: skip
+        columns = layout.modes + (2 * layout.rank if layout.down else 0)
+        del flags["IB"]
+        plan.launch(
+            head_sums_kernel, (programs, shape.models), *run.inputs[:-1], *changes, partial, part.stop, part.start,
+            tiles * tile.rows // sums_tile.rows, width, layout.at_drive_code, layout.at_readout_code,
+            CB=padded(columns), STAGES=sums_tile.stages, **flags, **sums_tile.flags,
         )  # fmt: skip
         sum_rows(
             plan, shape.models, partial, self.d_packed, programs, width, layout.size, rest=d_affine,
             split=layout.at_skip, add=part.start > 0,
         )  # fmt: skip
-        plan.release(*set(buffers), d_codes, self.d_readout_codes, partial)
+        plan.release(partial)
 
     def norm(self, d_affine: Buffer) -> None:
         """What reaches x through the statistics of its batch."""

@@ -15,10 +15,16 @@ STANDARD, EXP, STABLE, SOFTPLUS = 0, 1, 2, 3
 
 
 @triton.jit
-def load_input(x, affine, valid, row, live, H: tl.constexpr, HB: tl.constexpr, HAS_VALID: tl.constexpr):
-    """x (rows, HB), u = x ⊙ scale + shift with zeros outside and over padding, and which rows are kept."""
+def load_input(
+    x, affine, valid, row, live, H: tl.constexpr, HB: tl.constexpr, HAS_VALID: tl.constexpr, AGAIN: tl.constexpr = False
+):
+    """x (rows, HB), u = x ⊙ scale + shift with zeros outside and over padding, and which rows are kept.
+
+    `AGAIN` frees the registers in between: with another policy the compiler does not take it for the same load.
+    """
     h = tl.arange(0, HB)
-    raw = tl.load(x + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
+    policy: tl.constexpr = "evict_first" if AGAIN else ""
+    raw = tl.load(x + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0, eviction_policy=policy)
     scale = tl.load(affine + h, h < H, 0.0)
     shift = tl.load(affine + H + h, h < H, 0.0)
     keep = live
@@ -78,13 +84,15 @@ def rates(normed, limit, REPARAM: tl.constexpr, CLIPPED: tl.constexpr):
 
 @triton.jit
 def decay_head(
-    u, packed, eps, limit, H: tl.constexpr, P: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr,
-    RATE_NORM: tl.constexpr, REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
+    u, weight, packed, eps, limit, H: tl.constexpr, P: tl.constexpr, PB: tl.constexpr, RATE_NORM: tl.constexpr,
+    REPARAM: tl.constexpr, CLIPPED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """From the halves of u: the linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ."""
+    """The linear map θ (rows, PB), its inverse rms (rows), the norm's weight, Re λ and dρ/dθ.
+
+    From the halves of u and of the transposed weight.
+    """
     mode = tl.arange(0, PB)
-    weight = load_matrix(packed, mode, tl.arange(0, HB), P, H)
-    theta = product(u, split(tl.trans(weight)), PRECISION)
+    theta = product(u, weight, PRECISION)
     theta += tl.load(packed + P * H + mode, mode < P, 0.0)[None, :]
     inverse = tl.sum(theta, axis=1) * 0.0 + 1.0
     scale = mode.to(tl.float32) * 0.0 + 1.0
@@ -137,8 +145,9 @@ def enter_kernel(
     drive -= start.to(tl.int64) * (2 * P)
     _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     halves = split(u)
-    _, _, _, rate, _ = decay_head(halves, packed, eps, limit, H, P, HB, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
     mode = tl.arange(0, PB)
+    weight = split(tl.trans(load_matrix(packed, mode, tl.arange(0, HB), P, H)))
+    _, _, _, rate, _ = decay_head(halves, weight, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION)
     tl.store(decay + row[:, None] * P + mode[None, :], rate, live[:, None] & (mode < P)[None, :])
 
     down = packed + at_down
@@ -188,11 +197,12 @@ def leave_kernel(
     live = row < N
     row += model * N
     packed += model * W
-    raw, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
+    _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
     y, _, _ = read_out(
         split(u), packed, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB, COUNT,
         ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
     )  # fmt: skip
+    raw, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID, AGAIN=True)
     h = tl.arange(0, HB)
     f = tl.arange(0, FB)
     tail = packed + at_skip

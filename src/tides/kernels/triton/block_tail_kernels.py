@@ -35,63 +35,57 @@ def load_activation(
 
 @triton.jit
 def tail_backward_block_kernel(
-    gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, N, W, start, rows, at_skip,
+    gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, N, W, start, rows, tiles, at_skip,
     H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr,
     DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dy of a range; what the tail's weights need, the inner maps' gradients and products, is written out."""
     model = tl.program_id(1).to(tl.int64)
     packed += model * W
+    affine += model * 2 * H
+    seed += model
     h = tl.arange(0, HB)
     f = tl.arange(0, FB)
     value = packed + at_skip + H
     gate = value + F * H + F
-    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    live = (local < rows) & (start + local < N)
-    row = model * N + start + local
-    local += model * rows
-    at = row[:, None] * H + h[None, :]
-    inside = live[:, None] & (h < H)[None, :]
-    u, keep, y, cumulative, activated = load_activation(
-        x,
-        affine + model * 2 * H,
-        valid,
-        packed,
-        readout,
-        seed + model,
-        row,
-        local,
-        live,
-        at_skip,
-        H,
-        HB,
-        HAS_VALID,
-        DROP,
-    )
-    g = tl.load(gradient + at, inside, 0.0)
-    if DROP > 0:
-        g = g * kept(seed + model, 1, row, HB, DROP)
+    # In shared memory for all tiles.
     m_value = split(load_matrix(value, f, h, F, H))
     m_gate = split(load_matrix(gate, f, h, F, H))
-    halves = split(activated)
-    linear = product(halves, (tl.trans(m_value[0]), tl.trans(m_value[1])), PRECISION)
-    linear += tl.load(value + F * H + f, f < F, 0.0)[None, :]
-    gating = product(halves, (tl.trans(m_gate[0]), tl.trans(m_gate[1])), PRECISION)
-    gating = tl.sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
-    d_linear = product(split(g), split(load_matrix(gate + F * H + F, h, f, H, F)), PRECISION) * gating
-    d_gating = d_linear * linear * (1.0 - gating)
-    inner = local[:, None] * F + f[None, :]
-    in_f = live[:, None] & (f < F)[None, :]
-    tl.store(gated + inner, linear * gating, in_f)
-    inner += local[:, None] * F
-    tl.store(d_inner + inner, d_linear, in_f)
-    tl.store(d_inner + F + inner, d_gating, in_f)
-    change = product(split(d_linear), m_value, PRECISION)
-    change += product(split(d_gating), m_gate, PRECISION)
-    if DROP > 0:
-        change = change * kept(seed + model, 0, row, HB, DROP)
-    change = change * (cumulative + y * 0.3989422804014327 * tl.exp(-0.5 * y * y))
-    tl.store(d_y + at, tl.where(keep[:, None], change, 0.0), inside)
+    m_out = split(load_matrix(gate + F * H + F, h, f, H, F))
+    value_turned = (tl.trans(m_value[0]), tl.trans(m_value[1]))
+    gate_turned = (tl.trans(m_gate[0]), tl.trans(m_gate[1]))
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        local = (tl.program_id(0).to(tl.int64) * tiles + tile) * BM + tl.arange(0, BM)
+        live = (local < rows) & (start + local < N)
+        row = model * N + start + local
+        local += model * rows
+        at = row[:, None] * H + h[None, :]
+        inside = live[:, None] & (h < H)[None, :]
+        _, keep, y, cumulative, activated = load_activation(
+            x, affine, valid, packed, readout, seed, row, local, live, at_skip, H, HB, HAS_VALID, DROP
+        )
+        g = tl.load(gradient + at, inside, 0.0)
+        if DROP > 0:
+            g = g * kept(seed, 1, row, HB, DROP)
+        halves = split(activated)
+        linear = product(halves, value_turned, PRECISION)
+        linear += tl.load(value + F * H + f, f < F, 0.0)[None, :]
+        gating = product(halves, gate_turned, PRECISION)
+        gating = tl.sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
+        d_linear = product(split(g), m_out, PRECISION) * gating
+        d_gating = d_linear * linear * (1.0 - gating)
+        inner = local[:, None] * F + f[None, :]
+        in_f = live[:, None] & (f < F)[None, :]
+        tl.store(gated + inner, linear * gating, in_f)
+        inner += local[:, None] * F
+        tl.store(d_inner + inner, d_linear, in_f)
+        tl.store(d_inner + F + inner, d_gating, in_f)
+        change = product(split(d_linear), m_value, PRECISION)
+        change += product(split(d_gating), m_gate, PRECISION)
+        if DROP > 0:
+            change = change * kept(seed, 0, row, HB, DROP)
+        change = change * (cumulative + y * 0.3989422804014327 * tl.exp(-0.5 * y * y))
+        tl.store(d_y + at, tl.where(keep[:, None], change, 0.0), inside)
 
 
 @triton.jit

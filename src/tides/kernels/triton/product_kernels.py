@@ -88,10 +88,48 @@ def load_matrices(
 
 
 @triton.jit
-def weigh(code, first, COUNT: tl.constexpr, IB: tl.constexpr):
-    """Columns `first`, … of z̃ (rows, COUNT)."""
-    at = first + tl.arange(0, COUNT)[None, :, None]
-    return tl.sum(tl.where(tl.arange(0, IB)[None, None, :] == at, code[:, None, :], 0.0), axis=2)
+def sides(x):
+    """The left and the right half of a tile's columns, which stay in the registers they are in."""
+    return tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def column(code, i, IB: tl.constexpr):
+    """Column i of z̃ (rows, 1)."""
+    return tl.sum(tl.where(tl.arange(0, IB)[None, :] == i, code, 0.0), axis=1)[:, None]
+
+
+@triton.jit
+def add_weighted(total, part, code, first, COUNT: tl.constexpr, IB: tl.constexpr):
+    """total + Σ_i z̃_i a M_i from the products a M_i with COUNT matrices, side by side: one instruction for each."""
+    if COUNT == 1:
+        return part * column(code, first, IB) + total
+    else:
+        left, right = sides(part)
+        total = add_weighted(total, left, code, first, COUNT // 2, IB)
+        return add_weighted(total, right, code, first + COUNT // 2, COUNT // 2, IB)
+
+
+@triton.jit
+def add_squares(total, part, COUNT: tl.constexpr):
+    """total + Σ_i (a M_i)²."""
+    if COUNT == 1:
+        return part * part + total
+    else:
+        left, right = sides(part)
+        return add_squares(add_squares(total, left, COUNT // 2), right, COUNT // 2)
+
+
+@triton.jit
+def put_inner(d_code, part, along, first, COUNT: tl.constexpr, IB: tl.constexpr):
+    """d_code (rows, IB) with a M_i · `along` in the columns of these matrices."""
+    if COUNT == 1:
+        inner = tl.sum(part * along, axis=1)[:, None]
+        return tl.where(tl.arange(0, IB)[None, :] == first, inner, d_code)
+    else:
+        left, right = sides(part)
+        d_code = put_inner(d_code, left, along, first, COUNT // 2, IB)
+        return put_inner(d_code, right, along, first + COUNT // 2, COUNT // 2, IB)
 
 
 @triton.jit
@@ -114,8 +152,7 @@ def mix(
     total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
     for first in tl.range(0, R, COUNT, num_stages=STAGES):
         part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
-        part = tl.reshape(part, (total.shape[0], COUNT, N))
-        total += tl.sum(part * weigh(code, first, COUNT, IB)[:, :, None], axis=1)
+        total = add_weighted(total, part, code, first, COUNT, IB)
     return total
 
 
@@ -125,15 +162,12 @@ def mix_backward(
     N: tl.constexpr, IB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`mix`, and a M_i · `along` for every i < R (rows, IB)."""
-    i = tl.arange(0, IB)[None, None, :]
     total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
     d_code = tl.zeros((total.shape[0], IB), tl.float32)
     for first in tl.range(0, R, COUNT, num_stages=STAGES):
         part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
-        part = tl.reshape(part, (total.shape[0], COUNT, N))
-        total += tl.sum(part * weigh(code, first, COUNT, IB)[:, :, None], axis=1)
-        change = tl.sum(part * along[:, None, :], axis=2)[:, :, None]
-        d_code += tl.sum(tl.where(i == first + tl.arange(0, COUNT)[None, :, None], change, 0.0), axis=1)
+        total = add_weighted(total, part, code, first, COUNT, IB)
+        d_code = put_inner(d_code, part, along, first, COUNT, IB)
     return total, d_code
 
 
@@ -151,7 +185,6 @@ def inverse_rms(
     square = tl.zeros((code.shape[0], HB), tl.float32)
     for first in tl.range(0, R, COUNT, num_stages=STAGES):
         part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
-        part = tl.reshape(part, (code.shape[0], COUNT, HB))
-        square += tl.sum(part * part, axis=1)
+        square = add_squares(square, part, COUNT)
     factor = unit * units
     return tl.rsqrt(square * factor * factor + (value * value + eps))
