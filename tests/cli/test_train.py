@@ -93,6 +93,7 @@ def test_predict(model: Path, tmp_path: Path, name: str) -> None:
         (["--set", "model=3"], "model: found 3"),
         (["--set", "training=3"], "training: found 3"),
         (["--set", "id=sex"], "id: wanted --id"),
+        (["--set", "random_state=chance"], "random_state: found 'chance'"),
         (["--set", "class_weight=odd"], "class_weight"),
     ],
 )

@@ -68,6 +68,9 @@ def test_a_stopped_sweep_continues_and_can_grow(tmp_path: Path) -> None:
     assert [slot_of(trial) for trial in six] == list(range(6))
     assert drawn(six)[:4] == drawn(four)
     assert drawn(six) == drawn(settle(study(storage(tmp_path), "whole"), parabola, 6))
+    # Who asks for fewer gets all that are there, so that no record loses trials.
+    assert drawn(settle(study(storage(tmp_path)), interrupted, 2)) == drawn(six)
+    assert count == 7
 
 
 def test_a_configuration_that_cannot_be_trained_is_settled_with_its_reason(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Runs that are killed and continued: `python -m tests.training.killing FOLDER KILLS FAULTS`.
 
 A parent that has imported torch forks children which train; forking makes a child cheap, `kill -9` makes its death
-real. FAULTS, taken in turn, say where a child dies: `time` (the parent kills it after a random while), `before-rename`,
-`after-rename` (around the n-th `os.replace`), or `in-tensors` (with the n-th tensor file half written).
+real. FAULTS, taken in turn, say where a child dies: `time` (the parent kills it a while after some more steps),
+`before-rename`, `after-rename` (around the n-th `os.replace`) or `in-tensors` (with the n-th tensor file half written).
 """
 
 import json
@@ -82,6 +82,18 @@ def spawn(folder: Path, fault: str, moment: int) -> int:
     return child
 
 
+def step_of(folder: Path) -> int | None:
+    """The step at which a run would continue."""
+    pointer = folder / "checkpoint.json"
+    return int(json.loads(pointer.read_text())["state"]["step"]) if pointer.exists() else None
+
+
+def wait_for(child: int, folder: Path, step: int) -> None:
+    """Until a run has kept so many steps, or has ended."""
+    while (step_of(folder) or 0) < step and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        time.sleep(0.001)
+
+
 def main(root: Path, kills: int, faults: list[str]) -> None:
     # What torch sets up on first use is set up here, so that children spend their time on training.
     evaluate(build(), Classification(), DATA, resamples=1)
@@ -97,9 +109,12 @@ def main(root: Path, kills: int, faults: list[str]) -> None:
             # Once enough have died, the last one is left to finish.
             last = done >= kills
             fault = "none" if last else faults[done % len(faults)]
-            child = spawn(folder, fault, rng.randint(1, 12))
+            moment = rng.randint(1, 12)
+            child = spawn(folder, fault, moment)
             if fault == "time":
-                time.sleep(rng.uniform(0, 0.6 * whole))
+                # Some die before they have gone on at all; a busy machine only makes the others take longer.
+                wait_for(child, folder, (step_of(folder) or 0) + moment // 3)
+                time.sleep(rng.uniform(0, 0.05 * whole))
                 os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
             killed = os.WIFSIGNALED(status)
@@ -107,8 +122,7 @@ def main(root: Path, kills: int, faults: list[str]) -> None:
                 raise SystemExit("a run failed")
             if killed:
                 done, here = done + 1, here + 1
-                pointer = folder / "checkpoint.json"
-                positions.append(json.loads(pointer.read_text())["state"]["step"] if pointer.exists() else None)
+                positions.append(step_of(folder))
         runs += 1
         same_metrics = (folder / "metrics.jsonl").read_bytes() == (reference / "metrics.jsonl").read_bytes()
         ours, theirs = (load_file(place / "final.weights") for place in (folder, reference))

@@ -109,7 +109,12 @@ def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn(sweep.name), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
         task = bar.add_task("", total=options.trials)
-        return run_sweep(sweep, options, folder, lambda settled: bar.update(task, completed=settled))
+
+        def show(settled: int) -> None:
+            # A study may have settled more trials than this call asks for.
+            bar.update(task, completed=settled, total=max(options.trials, settled))
+
+        return run_sweep(sweep, options, folder, show)
 
 
 def _print(result: "Result", options: "Options") -> None:

@@ -162,7 +162,10 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit_network(self, data: IrregularDataset) -> None:
         """Split, build, calibrate and train on series that carry their labels."""
-        generator = check_random_state(self.random_state)
+        try:
+            generator = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ConfigError(f"random_state: found {self.random_state!r}, wanted a whole number or None") from error
         seed = int(generator.randint(2**31 - 1)) if not isinstance(self.random_state, int) else self.random_state
         device = local_device(self.device)
         check_device(device)

@@ -153,7 +153,11 @@ def settle(
     watch: Callable[[int], None] = lambda settled: None,
     poll: float = 0.5,
 ) -> list[FrozenTrial]:
-    """Work until all slots are settled, here or by other workers; their trials, in the order of the slots."""
+    """Work until all slots are settled, here or by other workers; their trials, in the order of the slots.
+
+    A study that has settled more slots than `trials` keeps them.
+    """
+    trials = max(trials, 1 + max(map(slot_of, filter(is_settled, study.get_trials(deepcopy=False))), default=-1))
 
     def guarded(trial: Trial) -> float:
         slot = slot_of(trial)

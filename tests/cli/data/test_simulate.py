@@ -9,7 +9,7 @@ from tests.data.physiome.models import oscillator
 from tides.cli import main
 from tides.data.physiome import search
 from tides.data.physiome.integrate import Spread
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 
 pytest.importorskip("libcellml", reason="libCellML is not installed")
 pytest.importorskip("numba", reason="numba is not installed")
@@ -80,3 +80,7 @@ def test_jgd_of_a_folder(model: Path, capsys: pytest.CaptureFixture[str], monkey
     assert first["jgd"] > 0
     assert first["duration"] in (1.0, 3.3)
     assert second["jgd"] is None
+    model.unlink()
+    with pytest.raises(DataError, match=r"none of 1 models could be scored; the first one: broken\.cellml: not well"):
+        run("jgd", str(model.parent), "-n", "4", "--workers", "1")
+    assert "broken" in capsys.readouterr().out

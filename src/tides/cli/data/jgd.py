@@ -23,6 +23,7 @@ def jgd(
 
     from tides.data.physiome.search import find_models, rank, spreads
     from tides.data.physiome.workers import available_cores
+    from tides.errors import DataError
 
     paths = [folder] if folder.is_file() else find_models(folder)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -38,9 +39,15 @@ def jgd(
     unusable = [row for row in found if row.best is None]
     if as_json:
         print(json.dumps([_record(row) for row in [row for row, _ in scored[:top]] + unusable], indent=2))
-        return
+    else:
+        _print(scored[:top], unusable)
+    if not scored:
+        raise DataError(f"{folder}: none of {len(found)} models could be scored; the first one: {found[0].reason}")
+
+
+def _print(scored: list[tuple[Any, Any]], unusable: list[Any]) -> None:
     print(f"{'JGD':>10}  {'T':>5}  {'d_states':>8}  {'d_constants':>11}  model")
-    for row, best in scored[:top]:
+    for row, best in scored:
         spread = best.spread
         numbers = f"{best.jgd:10.6f}  {spread.duration:5g}  {spread.d_states:8g}  {spread.d_constants:11g}"
         print(f"{numbers}  {row.name}")
