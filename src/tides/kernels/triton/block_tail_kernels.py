@@ -13,11 +13,6 @@ from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
 
 @triton.jit
-def store_matrix(pointer, tile, rows, columns, R, C):
-    tl.store(pointer + rows[:, None] * C + columns[None, :], tile, (rows < R)[:, None] & (columns < C)[None, :])
-
-
-@triton.jit
 def load_activation(
     x, affine, valid, packed, readout, seed, row, local, live, at_skip, H: tl.constexpr, HB: tl.constexpr,
     HAS_VALID: tl.constexpr, DROP: tl.constexpr,
