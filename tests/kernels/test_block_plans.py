@@ -54,7 +54,7 @@ def test_parts_of_a_batch_follow_one_another() -> None:
     assert [part.last for part in shape.parts] == [False, False, True]
 
 
-@pytest.mark.parametrize(("steps", "launches", "most"), [(1000, 36 + 76, 32), (10_000, 36 + 140, 139)])
+@pytest.mark.parametrize(("steps", "launches", "most"), [(1000, 36 + 80, 32), (10_000, 36 + 144, 139)])
 def test_a_small_batch_is_one_part(steps: int, launches: int, most: float) -> None:
     config, shape, forward, backward = _plans("paper-100k", 8, steps)
     assert [part.sequences for part in shape.parts] == [8]
