@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import tides.kernels
 from tests.functional.layers import Case, random_input, random_layer
@@ -35,6 +36,17 @@ def test_an_unknown_backend_is_named() -> None:
 def test_triton_on_the_cpu_is_refused_with_a_reason() -> None:
     with use_backend("triton"), pytest.raises(BackendUnavailable, match="triton"):
         run_layer()
+
+
+def test_a_gpu_without_a_c_compiler_runs_torch_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = pytest.importorskip("tides.kernels.triton", reason="triton is not installed")
+    with FakeTensorMode():
+        u = torch.ones(1, 4, 2, device="cuda")
+    for compiler, wanted in (("gcc", "triton"), (None, "torch")):
+        monkeypatch.setattr(backend, "_COMPILER", compiler)
+        choice = explain(u)
+        assert choice.backend == wanted
+        assert ("C compiler" in choice.passed_over.get("triton", "")) == (compiler is None)
 
 
 @pytest.mark.parametrize("_without", ["cpu"], indirect=True)
