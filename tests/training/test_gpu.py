@@ -1,5 +1,6 @@
 """On a GPU: training works, continues after an interruption, and ends with finite, equal metrics."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,23 @@ from tides import kernels
 from tides.data import split, systems
 from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
 from tides.training import Classification, FitResult, Forecasting, TrainConfig, fit, fit_population
+from tides.training.gradients import backpropagate
 
 pytestmark = pytest.mark.gpu
 
 
 class Stop(Exception):
     pass
+
+
+def test_the_backward_pass_stays_in_the_calling_thread() -> None:
+    threads: list[int] = []
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda gradient: threads.append(threading.get_ident()))
+    y.sum().backward(retain_graph=True)
+    backpropagate((x * y).sum())
+    assert threads[0] != threads[1] == threading.get_ident()
 
 
 def run(

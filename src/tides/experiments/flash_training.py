@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tides.data import fading_flash
 from tides.fields import require
+from tides.training.gradients import backpropagate
 
 # Sequences are drawn this many steps at a time; part of the definition of a seed's data stream.
 CHUNK = 100
@@ -110,7 +111,7 @@ def train(
             for group in optimiser.param_groups:
                 group["lr"] = config.learning_rate * 0.5 * (1 + math.cos(math.pi * step / config.steps))
         optimiser.zero_grad(set_to_none=True)
-        loss(model, x, gaps, y, config).backward()
+        backpropagate(loss(model, x, gaps, y, config))
         optimiser.step()
         if step % 50 == 0:
             progress(step / config.steps)

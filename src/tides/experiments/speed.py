@@ -97,7 +97,8 @@ def cells(
 def protocol(device: str) -> dict[str, Any]:
     """How the cells are measured, for the file of results."""
     return {
-        "step": "forward, backward and Adam in float32 (fused, naive: default); wall time, median after warm-up",
+        "step": "forward, backward in the calling thread and fused Adam in float32 (naive: torch's defaults); wall "
+        "time, median after warm-up",
         "forward": "evaluation mode without gradients",
         "memory": "torch's allocator less what it held before the model was built (workspaces of libraries)"
         if device == "cuda"

@@ -24,6 +24,7 @@ from tides.kernels import use_backend
 from tides.kernels.dispatch import last_backend
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training.fused_adam import FusedAdam
+from tides.training.gradients import backpropagate
 
 _OTHER_MODELS = ("naive", "transformer", "rformer")
 # A token for every observation, as the published growth of its time and memory tells, and a width that gives about
@@ -104,7 +105,10 @@ class Training:
         device, batch = config["device"], config["batch"]
         self.model = make_model(config).to(device)
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        self.optimiser = _make_optimiser(self.model, config["backend"], device)
+        # The naive model stands for the release and trains as torch does by default; all others as `fit` trains.
+        naive = config["backend"] == "naive"
+        self.optimiser = _make_optimiser(self.model, device, naive=naive)
+        self.backward = torch.Tensor.backward if naive else backpropagate
         self.x = torch.randn(batch, length, config["model"]["input_size"], device=device)
         self.gaps = 0.5 + torch.rand(batch, length, device=device)
         self.labels = torch.randint(config["classes"], (batch,), device=device)
@@ -118,7 +122,7 @@ class Training:
     def descend(self) -> None:
         """A step without clearing the gradients first, as a captured graph needs it."""
         loss = F.cross_entropy(self.model(self.x, self.gaps), self.labels)
-        loss.backward()
+        self.backward(loss)
         self.optimiser.step()
         self.loss = loss.detach()
 
@@ -130,9 +134,9 @@ class Training:
         self.model.train()
 
 
-def _make_optimiser(model: nn.Module, backend: str, device: str) -> torch.optim.Adam:
-    """Fused Adam that a graph can capture; torch's default for the naive model, which stands for the release."""
-    if backend == "naive":
+def _make_optimiser(model: nn.Module, device: str, *, naive: bool) -> torch.optim.Adam:
+    """Fused Adam that a graph can capture, or torch's default."""
+    if naive:
         return torch.optim.Adam(model.parameters(), lr=1e-3)
     return FusedAdam(model.parameters(), lr=1e-3, capturable=device == "cuda")
 

@@ -16,6 +16,7 @@ from tides.errors import ConfigError, DataError, Diverged
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
 from tides.training.config import BOOKKEEPING, TrainConfig
 from tides.training.evaluation import answer, load_batch
+from tides.training.gradients import backpropagate
 from tides.training.log import MetricsLog
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
@@ -121,7 +122,7 @@ class _Run:
                 output = self.task.predict(self.model, batch)
             own, total, weight = self.world.loss(*self.task.loss(output, batch))
             # A batch in which nothing is scored has no loss rather than 0/0.
-            (own / torch.where(weight > 0, weight, torch.ones_like(weight))).backward()
+            backpropagate(own / torch.where(weight > 0, weight, torch.ones_like(weight)))
             self.world.sum_gradients(self.model)
             norm = self.optimiser.update(state.step)
             self.unread.append((total, weight, norm))

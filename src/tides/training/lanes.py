@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from tides.errors import ConfigError
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
 from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.gradients import backpropagate
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
 from tides.training.progress import EpochListener
@@ -271,7 +272,7 @@ class _Lane:
             if self.member.view is not None:
                 values, times = self.member.view(values, times)
             loss = F.cross_entropy(_logits(self.model, values, times), data.labels[chosen])
-            loss.backward()
+            backpropagate(loss)
             self.optimiser.descend()
             self.total.add_(loss.detach() * size)
 
