@@ -1,5 +1,6 @@
 """What a block as one operator promises: output, final state and every gradient equal the composed float64 block."""
 
+import copy
 from typing import Any
 from unittest import mock
 
@@ -145,9 +146,15 @@ def check_stack(
         gap = 0.02 if function == "WideFunction" else 1.0
         x, gaps = draw(2, l, 2).requires_grad_(), gap * draw(2, l).abs()
         valid = (torch.arange(l) < torch.tensor([[l], [l // 2]])).to(device) if padded else None
+        twin = copy.deepcopy(net)
         with use_backend(backend):  # type: ignore[arg-type]
             y, state = net(x, gaps, valid=valid)
         if backend == "triton":
+            with use_backend("triton"), torch.no_grad():
+                again, last = twin(x, gaps, valid=valid)
+            assert torch.equal(again, y), "without gradients"
+            for mine, theirs in zip(last.blocks, state.blocks, strict=True):
+                assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
             functions = {type(y.grad_fn).__name__, *(type(before).__name__ for before, _ in y.grad_fn.next_functions)}
             assert f"{function}Backward" in functions
             assert all(block.s.grad_fn is state.blocks[0].s.grad_fn for block in state.blocks), "one operator"

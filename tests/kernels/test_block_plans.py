@@ -9,6 +9,7 @@ pytest.importorskip("triton", reason="the triton backend needs triton")
 from tides.experiments.speed import WORKLOADS
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
 from tides.kernels.triton.block_plans import Wanted, _build_backward, _build_forward
+from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.launch import LaunchPlan
 from tides.kernels.triton.packing import layout_of
 from tides.nn import TIDESConfig
@@ -85,3 +86,17 @@ def test_a_clip_of_zero_clips(clip: float | None, limit: float) -> None:
     assert config.limit == limit
     flags = {launch.flags["CLIPPED"] for launch in forward._launches if "CLIPPED" in launch.flags}
     assert flags == {clip is not None}
+
+
+def test_without_gradients_blocks_share_one_room() -> None:
+    config, shape, forward, _ = _plans("paper-100k", 8, 10_000)
+    room = shape.rows * config.layout.width
+    alone = _build_forward(config, shape._replace(forgets=True), "tf32x3", 1e-5, 0.1)
+    # Workspace, x, gaps of both directions, valid, seed, packed, affine, kept, then what lies between.
+    between = 9
+    made = [step.arguments for step in alone._launches if step.kernel.fn.__name__ == "leave_kernel"]
+    places = [next(value for value in step[::-1] if isinstance(value, Buffer)) for step in made]
+    assert [place.slot == between and place.offset == 0 and place.size == room for place in places] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert alone._sizes[0] == forward._sizes[0]

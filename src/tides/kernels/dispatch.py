@@ -142,11 +142,12 @@ def stack_operator(
 ) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:
     """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once.
 
-    Long sequences without gradients are better off with single blocks, which forget what lies between them. With
-    `recompute` an operator that keeps more than its inputs is none.
+    Long sequences without gradients are better off on a CPU with single blocks, which forget what lies between them.
+    With `recompute` an operator that keeps more than its inputs is none.
     """
     backend = _choose(x, layers[0][0], spec)
-    if backend not in ("cpu", "triton") or (not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED):
+    long = not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED
+    if backend not in ("cpu", "triton") or (backend == "cpu" and long):
         return None
     module = _module(backend)
     operator: Callable[..., tuple[Tensor, list[SSMState]]] | None = None

@@ -103,7 +103,9 @@ def _run_stack(
     seed = torch.rand(len(norms), device=x.device) if config.dropout > 0 else None
     norm = "batch" if norms[0].training else "running"
     sizes, masked = (1, *x.shape[:2]), valid is not None
-    shape = BlockShape.of(config.layout, *sizes, masked=masked, norm=norm, depth=len(norms), whole=whole)
+    forgets = not torch.is_grad_enabled()
+    depth = len(norms)
+    shape = BlockShape.of(config.layout, *sizes, masked=masked, norm=norm, depth=depth, whole=whole, forgets=forgets)
     arguments = (config, shape, norms, valid, seed, x, gaps, behind, *parameters)
     out, *last = BlockFunction.apply(*arguments)  # type: ignore[attr-defined]
     return out, [SSMState(*last[k : k + 3]) for k in range(0, len(last), 3)]

@@ -84,11 +84,13 @@ class BlockShape(NamedTuple):
     """Sequences of a model that the backward pass takes together."""
     depth: int = 1
     """Blocks of one model, one behind the other."""
+    forgets: bool = False
+    """Nothing is kept for a backward pass, and of what lies between blocks the newest alone."""
 
     @classmethod
     def of(
         cls, layout: Layout, models: int, batch: int, steps: int, *, masked: bool, norm: str, depth: int = 1,
-        whole: bool = False,
+        whole: bool = False, forgets: bool = False,
     ) -> "BlockShape":  # fmt: skip
         """`whole`: the blocks are all of their model."""
         elements = steps * layout.modes * (3 + 2 * layout.directions)
@@ -97,7 +99,7 @@ class BlockShape(NamedTuple):
         # The backward pass of a model's only block comes next: if it takes all sequences at once, what it would make
         # again takes no more memory if it is kept.
         keeps = models * batch * elements <= _KEPT or (whole and depth == 1 and part == batch)
-        return cls(models, batch, steps, masked, norm, keeps, part, depth)
+        return cls(models, batch, steps, masked, norm, keeps and not forgets, part, depth, forgets)
 
     @property
     def rows(self) -> int:

@@ -60,7 +60,8 @@ def run_forward(
     out = torch.empty_like(x)
     last = last_states(3 * shape.depth, (*lead, layout.modes), x.device, apart=shape.norm == "given")
     kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape))
-    between = x.new_empty((shape.depth - 1) * _room(config, shape)) if shape.depth > 1 else x
+    rooms = min(1, shape.depth - 1) if shape.forgets else shape.depth - 1
+    between = x.new_empty(rooms * _room(config, shape)) if rooms else x
     numbers = (norms[0].eps, norms[0].momentum) if norms else (0.0, 0.0)
     plan = _plan_forward(config, shape, matrix_precision(), *numbers)
     running = [part for norm in norms for part in (norm.mean, norm.var)] or (x, x)
@@ -141,14 +142,19 @@ def _build_forward(
     running = [plan.tensor(config.layout.width) for _ in range(2 * shape.depth)]
     out = plan.tensor(stack[0].x.size)
     last = [plan.tensor(2 * shape.sequences * config.layout.modes) for _ in range(3 * shape.depth)]
+    x = stack[0].x
     for k, buffers in enumerate(stack):
-        run = BlockPass(plan, config, shape, precision, buffers)
+        run = BlockPass(plan, config, shape, precision, buffers._replace(x=x))
+        x = out if k + 1 == shape.depth else stack[k + 1].x
+        if shape.forgets:
+            # In turn the output and the one room between blocks, so that the last one's is the output.
+            x = stack[1].x if (shape.depth - k) % 2 == 0 else out
         if shape.norm != "given":
             run.run_norm(running[2 * k], running[2 * k + 1], norm_eps, momentum)
         run.run_pack()
         decay, drive = run.run_enter(shape.whole)
         states = run.run_scans(shape.whole, decay, drive)
-        run.run_leave(states, stack[k + 1].x if k + 1 < shape.depth else out)
+        run.run_leave(states, x)
         run.run_last(states, decay, drive, tuple(last[3 * k : 3 * k + 3]))
         if not shape.keeps:
             plan.release(decay, drive, *states)
