@@ -134,15 +134,13 @@ class BlockGradients:
         # Where every step drives the interval that ends there, its gradient takes the place of the state's.
         d_drive = plan.space(drive.size) if scans[0][0].flags["FOLLOWING"] else d_states[0]
         d_decay = plan.space(decay.size)
-        # The adjoint writes them, whether somebody wants them or not.
         gaps = [part.of(d_gap, shape.steps) for d_gap in d_gaps or []]
-        unwanted = [] if gaps else [plan.space(part.sequences, shape.steps)]
         chunks = scans[0][0].chunks
         for k, (scan, inputs) in enumerate(scans):
             d_frequency, d_scale = (part.of(clock, chunks * scan.modes) for clock in self.clocks[2 * k : 2 * k + 2])
-            d_gap = gaps[k] if gaps else unwanted[0]
+            d_gap = gaps[k] if gaps else d_decay
             outputs = (d_states[k], states[k], d_decay, d_frequency, d_gap, d_scale, d_drive, d_drive)
-            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
+            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0, GAPS=bool(gaps))
         if part.last:
             rows, modes = _CLOCK_TILE
             plan.launch(
@@ -152,7 +150,7 @@ class BlockGradients:
                 HAS_LAM=d_lam is not None,
             )  # fmt: skip
             plan.release(*self.clocks)
-        plan.release(*(buffer for buffer in d_states if buffer != d_drive), *unwanted)
+        plan.release(*(buffer for buffer in d_states if buffer != d_drive))
         return d_decay, d_drive
 
     def add_last(self, part: Part, target: Buffer, change: Buffer | None, width: int, step: int = 1) -> None:

@@ -11,24 +11,31 @@ import triton.language as tl
 @triton.jit
 def sincos(x):
     """(sin x, cos x): reduction by quarter turns, then polynomials for |r| ≤ π/4."""
-    turns = tl.floor(x * 0.63661977 + 0.5)
+    # Next to 3 · 2²² floats are integers, and what they end with is the number of turns.
+    shifted = x * 0.63661977 + 12582912.0
+    turns = shifted - 12582912.0
+    quadrant = shifted.to(tl.int32, bitcast=True)
     # π/2 in three parts, the first two so short that their products with fewer than 2^13 turns are exact.
     r = ((x - turns * 1.5703125) - turns * 4.837512969970703e-4) - turns * 7.549789948768648e-8
-    if tl.max(tl.abs(turns)) > 8191.0:
+    # As integers, which a warp compares in one instruction.
+    if tl.max((tl.abs(x) > 12866.0).to(tl.int32)) > 0:
         wide = x.to(tl.float64)
         many = tl.floor(wide * 0.6366197723675814 + 0.5)
         r = ((wide - many * 1.5707963267948966) - many * 6.123233995736766e-17).to(tl.float32)
-        turns = (many - 4.0 * tl.floor(many * 0.25)).to(tl.float32)
+        quadrant = (many - 4.0 * tl.floor(many * 0.25)).to(tl.int32)
         # Arguments beyond float64's resolution of a radian have no phase left; they must only stay finite.
         r = tl.minimum(tl.maximum(r, -1.0), 1.0)
     r2 = r * r
     sine = r + r * r2 * (-1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6)))
     cosine = 1.0 + r2 * (-0.5 + r2 * (4.1666667e-2 + r2 * (-1.3888889e-3 + r2 * (2.4801587e-5 - r2 * 2.7557319e-7))))
-    quadrant = (turns - 4.0 * tl.floor(turns * 0.25)).to(tl.int32)
-    odd = (quadrant % 2) == 1
-    s = tl.where(odd, cosine, sine)
-    c = tl.where(odd, sine, cosine)
-    return tl.where(quadrant >= 2, -s, s), tl.where((quadrant == 1) | (quadrant == 2), -c, c)
+    odd = (quadrant & 1) != 0
+    return turned(tl.where(odd, cosine, sine), quadrant), turned(tl.where(odd, sine, cosine), quadrant + 1)
+
+
+@triton.jit
+def turned(x, quadrant):
+    """−x in every second pair of quadrants: their second bit is x's sign."""
+    return (x.to(tl.int32, bitcast=True) ^ ((quadrant & 2) << 30)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -78,7 +85,18 @@ def multiply(ar, ai, br, bi):
 
 @triton.jit
 def phi1(zr, zi, er, ei):
-    """φ₁(z) = (e^z − 1)/z, given e^z − 1."""
+    """φ₁(z) = (e^z − 1)/z, given e^z − 1, which is accurate near zero."""
+    square = zr * zr + zi * zi
+    tiny = square < 1e-30
+    inverse = 1.0 / tl.where(tiny, 1.0, square)
+    fr = (er * zr + ei * zi) * inverse
+    fi = (ei * zr - er * zi) * inverse
+    return tl.where(tiny, 1.0, fr), fi
+
+
+@triton.jit
+def phi1_slope(zr, zi, ar, ai, pr, pi):
+    """φ₁'(z) = (e^z − φ₁)/z, given e^z and φ₁; near zero φ₁ − φ₂ with φ₂(z) = Σ zⁿ/(n+2)!."""
     square = zr * zr + zi * zi
     small = square < 0.25
     nr = tl.where(small, zr, 0.0)
@@ -96,35 +114,6 @@ def phi1(zr, zi, er, ei):
     last, b = b, twice * b + (8.3333333e-3 - size * last)
     last, b = b, twice * b + (4.1666667e-2 - size * last)
     last, b = b, twice * b + (1.6666667e-1 - size * last)
-    last, b = b, twice * b + (0.5 - size * last)
-    pr = nr * b + (1.0 - size * last)
-    pi = ni * b
-    inverse = 1.0 / tl.where(small, 1.0, square)
-    fr = (er * zr + ei * zi) * inverse
-    fi = (ei * zr - er * zi) * inverse
-    return tl.where(small, pr, fr), tl.where(small, pi, fi)
-
-
-@triton.jit
-def phi1_slope(zr, zi, ar, ai, pr, pi):
-    """φ₁'(z) = (e^z − φ₁)/z, given e^z and φ₁."""
-    square = zr * zr + zi * zi
-    small = square < 0.25
-    nr = tl.where(small, zr, 0.0)
-    ni = tl.where(small, zi, 0.0)
-    # Σ (n+1) zⁿ/(n+2)!
-    twice = 2.0 * nr
-    size = tl.where(small, square, 0.0)
-    last = nr * 0.0 + 2.2964432e-8
-    b = twice * last + 2.5052108e-7
-    last, b = b, twice * b + (2.4801587e-6 - size * last)
-    last, b = b, twice * b + (2.2045855e-5 - size * last)
-    last, b = b, twice * b + (1.7361111e-4 - size * last)
-    last, b = b, twice * b + (1.1904762e-3 - size * last)
-    last, b = b, twice * b + (6.9444444e-3 - size * last)
-    last, b = b, twice * b + (3.3333333e-2 - size * last)
-    last, b = b, twice * b + (1.25e-1 - size * last)
-    last, b = b, twice * b + (3.3333333e-1 - size * last)
     qr = nr * b + (0.5 - size * last)
     qi = ni * b
     inverse = 1.0 / tl.where(small, 1.0, square)
@@ -132,4 +121,4 @@ def phi1_slope(zr, zi, ar, ai, pr, pi):
     di = ai - pi
     fr = (dr * zr + di * zi) * inverse
     fi = (di * zr - dr * zi) * inverse
-    return tl.where(small, qr, fr), tl.where(small, qi, fi)
+    return tl.where(small, pr - qr, fr), tl.where(small, pi - qi, fi)

@@ -13,8 +13,9 @@ from tides.kernels.triton.direct import launch
 from tides.kernels.triton.evolve_kernels import BILINEAR, DIRAC, GIVEN, ZOH, carry_kernel, forward_kernel
 
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
-# (chunk, mode) pairs of a program, which is one warp: a program that waits for no other never synchronises.
-_LANES = 64
+# (chunk, mode) pairs of a program, which is one warp with a thread for each: it never synchronises and moves nothing
+# from thread to thread.
+_LANES = 32
 # Least and most steps of a chunk, which has fewer where there would be less than so many pairs in all.
 _STEPS = (8, 64)
 _BUSY = 1 << 16
@@ -71,11 +72,11 @@ class ScanPlan:
         chunk: int | None = None,
     ) -> None:
         self.rows, self.steps, self.modes = rows, steps, modes = shape
-        self.block = min(1 << (modes - 1).bit_length(), 128)
+        self.block = min(1 << (modes - 1).bit_length(), _LANES)
         tile = chunk or chunk_steps(rows, steps, modes)
         self.chunks = -(-steps // tile)
         self.mode_blocks = -(-modes // self.block)
-        lanes = max(1, _LANES // self.block)
+        lanes = _LANES // self.block
         self.grid = (rows * -(-self.chunks // lanes), self.mode_blocks)
         self.flags: dict[str, Any] = {
             "STATIC_DECAY": static_decay,
@@ -233,7 +234,7 @@ def evolve_backward(
     d_s0 = torch.zeros(*(drive.shape[0], 0) if s0 is None else s0.shape, 2, device=device)
     inputs = _inputs(decay, frequency, gaps, scale, drive, s0, cu_seqlens, reverse)
     outputs = (_planes(gradient), _planes(s), d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0)
-    plan.run(Immediate(device), adjoint_kernel, inputs, outputs, ADD=False)
+    plan.run(Immediate(device), adjoint_kernel, inputs, outputs, ADD=False, GAPS=True)
     return (
         d_decay.sum(1, keepdim=True) if flags["STATIC_DECAY"] else d_decay,
         d_frequency.sum(1, keepdim=True) if flags["STATIC_FREQUENCY"] else d_frequency,
@@ -267,7 +268,7 @@ def scan_backward(gradient: Tensor, s: Tensor, a: Tensor, reverse: bool) -> tupl
     planes = _planes(wide_s)
     da, db = torch.empty_like(planes), torch.empty_like(planes)
     outputs = (_planes(wide_g), planes, da, da, da, da, db, db)
-    plan.run(Immediate(s.device), adjoint_kernel, (_planes(wide_a), *[planes] * 7), outputs, ADD=False)
+    plan.run(Immediate(s.device), adjoint_kernel, (_planes(wide_a), *[planes] * 7), outputs, ADD=False, GAPS=False)
     complex_da, complex_db = torch.view_as_complex(da), torch.view_as_complex(db)
     return (
         complex_da if a.is_complex() else complex_da.real.contiguous(),

@@ -1,7 +1,7 @@
 """Discretise and scan on the GPU in three phases: chunk summaries, carries over chunks, states.
 
 A thread walks through one mode of one chunk, step by step: what it costs is the discretisation alone, and neighbouring
-threads read neighbouring modes. Steps are visited in scan order t; `index` = t, or l − 1 − t when time runs backwards.
+threads read neighbouring modes. Steps are visited from `index` 0 on, or from l − 1 when time runs backwards.
 `METHOD` 3 scans given (a, b) instead of discretising. Beginnings of sequences are folded: a = 0 there, and b holds the
 initial state's share. All offsets are 64-bit; sums over time are written per chunk and added up afterwards in a fixed
 order.
@@ -33,8 +33,17 @@ def times(cr, ci, br, bi):
 
 
 @triton.jit
-def load_complex(pointer, offset, mask):
-    return tl.load(pointer + 2 * offset, mask, 0.0), tl.load(pointer + 2 * offset + 1, mask, 0.0)
+def load_complex(pointer, offset, mask, OTHER: tl.constexpr = 0):
+    """Both planes in one load; OTHER has the bits of the real part where there is nothing."""
+    word = tl.load(pointer.to(tl.pointer_type(tl.int64), bitcast=True) + offset, mask, OTHER)
+    return word.to(tl.int32).to(tl.float32, bitcast=True), (word >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def store_complex(pointer, offset, re, im, mask):
+    low = re.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+    word = (im.to(tl.int32, bitcast=True).to(tl.int64) << 32) | low
+    tl.store(pointer.to(tl.pointer_type(tl.int64), bitcast=True) + offset, word, mask)
 
 
 @triton.jit
@@ -60,20 +69,28 @@ def interval(zr, zi, delta, METHOD: tl.constexpr, FOLLOWING: tl.constexpr):
 
 
 @triton.jit
-def governing(index, L, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr):
-    """The step whose (λ, v) governs the interval that ends at `index`; beginnings wrap around, harmlessly."""
-    if FOLLOWING:
-        if REVERSE:
-            return tl.where(index + 1 < L, index + 1, 0)
-        else:
-            return tl.where(index > 0, index - 1, L - 1)
+def load_first(begin, index, L, REVERSE: tl.constexpr, PACKED: tl.constexpr):
+    """Whether a sequence begins at `index`."""
+    if PACKED:
+        return tl.load(begin + index, (index >= 0) & (index < L), 0) != 0
     else:
-        return index
+        return index == (L - 1 if REVERSE else 0)
+
+
+@triton.jit
+def load_start(s0, owner, row, index, mode, mask, L, P, PACKED: tl.constexpr):
+    """The state that a sequence begins with, and where it lies."""
+    if PACKED:
+        start = tl.load(owner + index, (index >= 0) & (index < L), 0).to(tl.int64) * P + mode
+    else:
+        start = row * P + mode + index * 0
+    re, im = load_complex(s0, start, mask)
+    return re, im, start
 
 
 @triton.jit
 def load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY: tl.constexpr, METHOD: tl.constexpr):
-    """Frequencies and time scales (1, p) that hold for a whole sequence; zeros where there are none."""
+    """Frequencies and time scales that hold for a whole sequence; zeros where there are none."""
     turn = tl.zeros(mode.shape, tl.float32)
     step = tl.zeros(mode.shape, tl.float32)
     if METHOD != 3:
@@ -85,47 +102,41 @@ def load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY: tl.constexpr, 
 
 @triton.jit
 def load_interval(
-    decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, inside,
+    decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, here, inside,
     L, P, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
     FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
 ):  # fmt: skip
-    """(a, b) of s ← a s + b at `index` (c, 1), modes (1, p), with beginnings folded in."""
-    here = (row * L + index) * P + mode
+    """(a, b) of s ← a s + b at `index`, which lies at `here`.
+
+    Beginnings inside and states before are folded in. Without either, the state before the first step is zero, and
+    needs no a. Beyond the end nothing is loaded: no time passes there, which leaves a state as it is.
+    """
+    first = load_first(begin, index, L, REVERSE, PACKED)
     if METHOD == 3:
-        ar, ai = load_complex(decay, here, inside)
+        ar, ai = load_complex(decay, here, inside, OTHER=0x3F800000)
         br, bi = load_complex(drive, here, inside)
     else:
-        source = governing(index, L, FOLLOWING, REVERSE)
-        there = (row * L + source) * P + mode
-        lr = tl.load(decay + (row * P + mode if STATIC_DECAY else there), inside, 0.0)
-        li = turn if STATIC_FREQUENCY else tl.load(frequency + there, inside, 0.0)
+        there = here
+        governed = inside
+        if FOLLOWING:
+            there = here + P if REVERSE else here - P
+            governed = inside & (first == 0)
+        lr = tl.load(decay + (row * P + mode if STATIC_DECAY else there), governed, 0.0)
+        li = turn if STATIC_FREQUENCY else tl.load(frequency + there, governed, 0.0)
         delta = tl.load(gaps + (here if MODE_GAPS else row * L + index), inside, 0.0) * step
-        vr, vi = load_complex(drive, there, inside)
+        vr, vi = load_complex(drive, there, governed)
         ar, ai, gr, gi = interval(lr * delta, li * delta, delta, METHOD, FOLLOWING)
         br, bi = multiply(gr, gi, vr, vi)
-    if PACKED:
-        first = tl.load(begin + index, (index >= 0) & (index < L), 0) != 0
-    else:
-        first = index == (L - 1 if REVERSE else 0)
-    ir = ar * 0.0
-    ii = ar * 0.0
     if HAS_S0:
-        if PACKED:
-            start = tl.load(owner + index, (index >= 0) & (index < L), 0).to(tl.int64) * P + mode
-        else:
-            start = row * P + mode + index * 0
-        ir, ii = load_complex(s0, start, inside & first)
-    if FOLLOWING:
-        br = tl.where(first, ir, br)
-        bi = tl.where(first, ii, bi)
-    else:
-        cr, ci = multiply(ar, ai, ir, ii)
-        br = tl.where(first, br + cr, br)
-        bi = tl.where(first, bi + ci, bi)
-    ar = tl.where(first, 0.0, ar)
-    ai = tl.where(first, 0.0, ai)
-    # Beyond the end: the identity.
-    return tl.where(inside, ar, 1.0), tl.where(inside, ai, 0.0), tl.where(inside, br, 0.0), tl.where(inside, bi, 0.0)
+        ir, ii, _ = load_start(s0, owner, row, index, mode, inside & first, L, P, PACKED)
+        if not FOLLOWING:
+            ir, ii = multiply(ar, ai, ir, ii)
+        br = tl.where(first, br + ir, br)
+        bi = tl.where(first, bi + ii, bi)
+    if HAS_S0 or PACKED:
+        ar = tl.where(first, 0.0, ar)
+        ai = tl.where(first, 0.0, ai)
+    return ar, ai, br, bi
 
 
 @triton.jit
@@ -136,19 +147,17 @@ def last_row(x, T: tl.constexpr):
 
 @triton.jit
 def place_chunks(chunks, C: tl.constexpr, BP: tl.constexpr):
-    """The sequence, the chunks (c, 1) and the modes (1, p) of this program."""
+    """The sequence of this program, and of its threads the chunk and the mode, BP modes for every chunk."""
     groups = tl.cdiv(chunks, C)
+    lane = tl.arange(0, C * BP)
     row = (tl.program_id(0) // groups).to(tl.int64)
-    chunk = (tl.program_id(0) % groups * C + tl.arange(0, C)[:, None]).to(tl.int64)
-    return row, chunk, (tl.program_id(1) * BP + tl.arange(0, BP))[None, :].to(tl.int64)
+    return row, tl.program_id(0) % groups * C + lane // BP, (tl.program_id(1) * BP + lane % BP).to(tl.int64)
 
 
 @triton.jit
 def store_summary(summary, at, ar, ai, br, bi, exists):
-    tl.store(summary + 4 * at, ar, exists)
-    tl.store(summary + 4 * at + 1, ai, exists)
-    tl.store(summary + 4 * at + 2, br, exists)
-    tl.store(summary + 4 * at + 3, bi, exists)
+    store_complex(summary, 2 * at, ar, ai, exists)
+    store_complex(summary, 2 * at + 1, br, bi, exists)
 
 
 @triton.jit
@@ -163,18 +172,18 @@ def forward_kernel(
     exists = (chunk < chunks) & (mode < P)
     at = (row * chunks + chunk) * P + mode
     turn, step = load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY, METHOD)
-    pr = tl.zeros((C, BP), tl.float32) + 1.0
-    pi = tl.zeros((C, BP), tl.float32)
-    sr = tl.zeros((C, BP), tl.float32)
-    si = tl.zeros((C, BP), tl.float32)
+    pr = tl.zeros((C * BP,), tl.float32) + 1.0
+    pi = tl.zeros((C * BP,), tl.float32)
+    sr = tl.zeros((C * BP,), tl.float32)
+    si = tl.zeros((C * BP,), tl.float32)
     if HAS_CARRY:
         sr, si = load_complex(carry, at, exists)
-    for k in range(T):
-        t = chunk * T + k
-        index = L - 1 - t if REVERSE else t
-        inside = exists & (t < L)
+    index = L - 1 - chunk * T if REVERSE else chunk * T
+    here = (row * L + index) * P + mode
+    for _ in range(T):
+        inside = exists & (index >= 0 if REVERSE else index < L)
         ar, ai, br, bi = load_interval(
-            decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, inside, L, P,
+            decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, here, inside, L, P,
             STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0,
         )  # fmt: skip
         sr, si = times(ar, ai, sr, si)
@@ -183,9 +192,9 @@ def forward_kernel(
         if SUMMARISE:
             pr, pi = times(ar, ai, pr, pi)
         else:
-            here = (row * L + index) * P + mode
-            tl.store(out + 2 * here, sr, inside)
-            tl.store(out + 2 * here + 1, si, inside)
+            store_complex(out, here, sr, si, inside)
+        index += -1 if REVERSE else 1
+        here += -P if REVERSE else P
     if SUMMARISE:
         store_summary(summary, at, pr, pi, sr, si, exists)
 
@@ -197,22 +206,17 @@ def carry_kernel(summary, carry, P, chunks, N: tl.constexpr, BP: tl.constexpr):
     mode = (tl.program_id(1) * BP + tl.arange(0, BP)).to(tl.int64)
     sr = tl.zeros((BP,), tl.float32)
     si = tl.zeros((BP,), tl.float32)
-    tl.store(carry + 2 * (row * chunks * P + mode), sr, mode < P)
-    tl.store(carry + 2 * (row * chunks * P + mode) + 1, si, mode < P)
+    store_complex(carry, row * chunks * P + mode, sr, si, mode < P)
     for start in range(0, chunks, N):
         chunk = start + tl.arange(0, N)[:, None].to(tl.int64)
         inside = (chunk < chunks) & (mode[None, :] < P)
-        at = summary + 4 * ((row * chunks + chunk) * P + mode[None, :])
-        ar = tl.load(at, inside, 1.0)
-        ai = tl.load(at + 1, inside, 0.0)
-        br = tl.load(at + 2, inside, 0.0)
-        bi = tl.load(at + 3, inside, 0.0)
+        at = (row * chunks + chunk) * P + mode[None, :]
+        ar, ai = load_complex(summary, 2 * at, inside, OTHER=0x3F800000)
+        br, bi = load_complex(summary, 2 * at + 1, inside)
         ar, ai, br, bi = tl.associative_scan((ar, ai, br, bi), 0, compose)
         pr, pi = times(ar, ai, sr[None, :], si[None, :])
         br += pr
         bi += pi
-        target = carry + 2 * ((row * chunks + chunk + 1) * P + mode[None, :])
-        tl.store(target, br, inside & (chunk + 1 < chunks))
-        tl.store(target + 1, bi, inside & (chunk + 1 < chunks))
+        store_complex(carry, at + P, br, bi, inside & (chunk + 1 < chunks))
         sr = last_row(br, N)
         si = last_row(bi, N)

@@ -89,13 +89,14 @@ class Scans:
             rows = self.shape.batch * scan.chunks
             clocks += [plan.space(rows, modes) for _ in range(2)]
             wanted, alone = d_gaps[k], scan.mode_blocks == 1
-            d_gap = wanted if wanted is not None and alone else plan.space(run.rows, scan.mode_blocks)
+            d_gap = wanted or d_decay
+            if wanted is not None and not alone:
+                d_gap = plan.space(run.rows, scan.mode_blocks)
             outputs = (d_states[k], states[k], d_decay, clocks[-2], d_gap, clocks[-1], d_drive, d_drive)
-            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0)
+            scan.run(plan, adjoint_kernel, inputs, outputs, ADD=k > 0, GAPS=wanted is not None)
             if wanted is not None and not alone:
                 shares = View.dense(d_gap, run.rows, scan.mode_blocks)
                 plan.call(torch.sum, shares, 1, out=View.dense(wanted, run.rows))
-            if d_gap is not wanted:
                 plan.release(d_gap)
         tall, wide = _CLOCK_TILE
         plan.launch(
