@@ -227,6 +227,19 @@ def test_schema_makes_a_second_table_fit_the_first() -> None:
     np.testing.assert_array_equal(data[0].static, [0.0, 1.0, 70.0])
 
 
+def test_channels_named_beside_a_schema_leave_other_columns_out() -> None:
+    frame = pd.DataFrame({"i": [1], "t": [0.0], "x": [1.0], "note": ["seen"]})
+    schema = from_wide(frame[["i", "t", "x"]], id="i", time="t").schema
+    data = from_wide(frame, id="i", time="t", channels=frame.columns[2:3], schema=schema)
+    assert data.schema == schema
+
+
+def test_a_group_may_be_a_static_column_too() -> None:
+    data = from_long(pd.DataFrame(LONG), **ROLES, group="ward", static=["ward"])
+    assert data.groups == [7, 7]
+    np.testing.assert_array_equal(data.static, [[7.0], [7.0]])
+
+
 @pytest.mark.parametrize(
     ("labels", "kind", "classes", "wanted"),
     [

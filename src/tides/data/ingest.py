@@ -1,7 +1,7 @@
 """The one walk from a table to a data set: read columns, deal rows to series, encode what belongs to each series."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,33 +15,12 @@ from tides.data.clock import ClockReader, settle_clock
 from tides.data.columns import Coder, numbers, ranked
 from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Block, Duplicates, Names, Rows, pivot
+from tides.data.roles import Roles, check_roles
 from tides.data.schema import Schema, StaticColumn
-from tides.data.sources import Table
+from tides.data.sources import Table, shown
 from tides.data.spill import RowSpill
 from tides.data.store import FlatStore
 from tides.errors import DataError
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which column plays which part."""
-
-    id: str
-    time: str
-    values: tuple[str, ...]
-    channel: str | None
-    label: str | None
-    static: tuple[str, ...]
-    group: str | None
-
-    @property
-    def per_series(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in (self.label, self.group, *self.static) if name is not None))
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        names = (self.id, self.time, self.channel, *self.values, *self.per_series)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 class _Reader:
@@ -146,15 +125,7 @@ def ingest(
 
 
 def _check(table: Table, roles: Roles, unit: str | None, duplicates: str, schema: Schema | None) -> None:
-    table.require(roles.id, "id")
-    table.require(roles.time, "time")
-    for role, column in (("label", roles.label), ("group", roles.group)):
-        if column is not None:
-            table.require(column, role)
-    for column in roles.static:
-        table.require(column, "static")
-    if roles.id == roles.time:
-        raise DataError(f"{table.name}: id and time are the same column {roles.id!r}")
+    check_roles(table, roles)
     if duplicates not in ("error", "mean", "last"):
         raise DataError(f"duplicates={duplicates!r}; wanted 'error', 'mean' or 'last'")
     if schema is not None and unit is not None and unit != schema.unit:
@@ -221,8 +192,8 @@ def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], 
     place = {name: i for i, name in enumerate(schema.channels)}
     unknown = sorted(set(names) - set(place))
     if unknown:
-        shown = ", ".join(map(repr, schema.channels[:12])) + (", …" if len(schema.channels) > 12 else "")
-        raise DataError(f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's: {shown}")
+        known = shown(schema.channels)
+        raise DataError(f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's: {known}")
     return schema.channels, np.array([place[name] for name in names], np.int64)
 
 

@@ -35,8 +35,7 @@ class Table:
         if name not in self.columns:
             near = difflib.get_close_matches(str(name), self.columns, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            shown = ", ".join(map(repr, self.columns[:12])) + (", …" if len(self.columns) > 12 else "")
-            raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown}")
+            raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown(self.columns)}")
         return name
 
     def others(self, taken: Container[str | None]) -> list[str]:
@@ -49,6 +48,11 @@ class Table:
                 "Write the table without its index (index=False), name the column, or say which columns are channels"
             )
         return found
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first few names, for errors about tables of thousands of columns."""
+    return ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
 
 
 def open_table(source: Any) -> Table:

@@ -1,15 +1,16 @@
 """Data sets from tables: long (one row per measurement) and wide (one column per channel)."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
-from tides.data.ingest import Roles, ingest
+from tides.data.ingest import ingest
 from tides.data.pivot import Duplicates
+from tides.data.roles import Roles, listed
 from tides.data.schema import Schema
-from tides.data.sources import open_table
+from tides.data.sources import Table, open_table, shown
 from tides.errors import DataError
 
 
@@ -43,9 +44,7 @@ def from_long(
     rows never have to fit in memory: the data set lives in files there, for as long as you use it.
     """
     opened = open_table(table)
-    opened.require(channel, "channel")
-    opened.require(value, "value")
-    roles = Roles(id, time, (value,), channel, label, tuple(static), group)
+    roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group)
     return ingest(opened, roles, unit, duplicates, label_kind, ordinal, schema, spill)
 
 
@@ -67,18 +66,30 @@ def from_wide(
 ) -> IrregularDataset:
     """A data set from a table with one row per time and one column per channel; NaN or null is missing.
 
-    `channels` defaults to every column without another role. Rows of one series at one time are merged; a cell
-    that two of them fill is a duplicate. Everything else is as in `from_long`.
+    `channels` defaults to every column without another role; with a `schema` these must be its channels. Rows of one
+    series at one time are merged; a cell that two of them fill is a duplicate. Everything else is as in `from_long`.
     """
     opened = open_table(table)
-    taken = {id, time, label, group, *static}
+    features = listed(static, "static")
     if channels is None:
-        channels = schema.channels if schema is not None else opened.others(taken)
-    if not channels:
+        channels = _measured(opened, {id, time, label, group, *features}, schema)
+    values = listed(channels, "channels")
+    if not values:
         raise DataError(f"{opened.name}: no column is left for the channels; the table has {list(opened.columns)}")
-    for name in channels:
-        opened.require(name, "channels")
-        if name in taken:
-            raise DataError(f"{opened.name}: column {name!r} is a channel and has another role too")
-    roles = Roles(id, time, tuple(channels), None, label, tuple(static), group)
+    roles = Roles(id, time, values, None, label, features, group)
     return ingest(opened, roles, unit, duplicates, label_kind, ordinal, schema, spill)
+
+
+def _measured(table: Table, taken: Container[str | None], schema: Schema | None) -> Sequence[str]:
+    """Every column without another role; with a schema its channels, and no column beside them."""
+    found = table.others(taken)
+    if schema is None:
+        return found
+    known = set(schema.channels)
+    new = next((name for name in found if name not in known), None)
+    if new is not None:
+        raise DataError(
+            f"{table.name}: column {new!r} is not among the schema's channels: {shown(schema.channels)}. "
+            "Drop the column, or say which columns are channels"
+        )
+    return schema.channels

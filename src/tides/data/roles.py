@@ -1,0 +1,64 @@
+"""Which column of a table plays which part, and that no column plays two that contradict each other."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tides.data.sources import Table
+from tides.errors import DataError
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column plays which part."""
+
+    id: str
+    time: str
+    values: tuple[str, ...]
+    channel: str | None
+    label: str | None
+    static: tuple[str, ...]
+    group: str | None
+
+    @property
+    def per_series(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in (self.label, self.group, *self.static) if name is not None))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        names = (self.id, self.time, self.channel, *self.values, *self.per_series)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def listed(names: Sequence[str], role: str) -> tuple[str, ...]:
+    """Column names as a tuple; a single text would be read letter by letter."""
+    if isinstance(names, str):
+        raise DataError(f"{role}: found {names!r}, wanted a list of column names")
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
+    if repeated is not None:
+        raise DataError(f"{role}: found {repeated!r} twice, wanted each column once")
+    return tuple(names)
+
+
+def check_roles(table: Table, roles: Roles) -> None:
+    """Every column is there and plays one part: a label among the static columns would give the answer away.
+
+    Only a group may play a second part: the hospital that splits keep together can be a feature as well.
+    """
+    part: dict[str, str] = {}
+
+    def take(role: str, column: str | None) -> None:
+        if column is None:
+            return
+        first = part.setdefault(table.require(column, role), role)
+        if first != role:
+            raise DataError(f"{table.name}: {first} and {role} are the same column {column!r}; wanted one for each")
+
+    for role, column in (("id", roles.id), ("time", roles.time), ("channel", roles.channel), ("label", roles.label)):
+        take(role, column)
+    for name in roles.static:
+        take("static", name)
+    if roles.group is not None:
+        part.setdefault(table.require(roles.group, "group"), "group")
+    for name in roles.values:
+        take("channels" if roles.channel is None else "value", name)
