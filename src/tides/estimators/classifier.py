@@ -116,7 +116,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             )
         if y is not None:
             self._check_count(data, y)
-            truth = column_or_1d(truth, warn=True)
+            truth = _stated(truth, warn=True)
             assert_all_finite(truth, input_name="y")
             check_classification_targets(truth)
             self.classes_, codes = np.unique(truth, return_inverse=True)
@@ -158,12 +158,20 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         data, truth = self._truth(X, y, times, fitted=True)
         if truth is None:
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
-        if y is not None:
-            return np.asarray(column_or_1d(truth))
-        if data.class_names is None:
-            return np.asarray(truth)
+        stated = self._by_name(truth, data.class_names) if y is None and data.class_names else _stated(truth)
+        if len(stated) and not set(stated.tolist()) & set(self.classes_.tolist()):
+            raise DataError(
+                f"{'label' if y is None else 'y'}: found {stated.tolist()[0]!r}, and no class that the model knows; "
+                f"wanted some of {self.classes_.tolist()}"
+            )
+        return stated
+
+    def _by_name(self, codes: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
+        """The classes behind a data set's codes; the codes themselves where the model learnt those."""
         known = {class_name(one): one for one in self.classes_.tolist()}
-        stated = [known.get(name, name) for name in (data.class_names[int(i)] for i in truth)]
+        if not known.keys() & set(names) and self.classes_.tolist() == list(range(len(names))):
+            return codes
+        stated = [known.get(name, name) for name in (names[int(i)] for i in codes)]
         return np.array(stated, None if set(stated) <= set(known.values()) else object)
 
     def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
@@ -188,6 +196,21 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     def _restore(self, facts: dict[str, Any]) -> None:
         self.classes_ = np.array(facts["classes"])
         self.task_ = Classification()
+
+
+def _stated(y: Any, *, warn: bool = False) -> NDArray[Any]:
+    """Classes (n,) as `y` states them, nothing missing, all of one kind."""
+    stated = np.asarray(column_or_1d(y, warn=warn))
+    if stated.dtype == object:
+        kinds: dict[bool, tuple[int, Any]] = {}
+        for position, one in enumerate(stated):
+            if one is None or type(one).__name__ in ("NAType", "NaTType") or (isinstance(one, float) and one != one):
+                raise DataError(f"y: entry {position} is missing ({one!r}); wanted a class for every series")
+            kinds.setdefault(isinstance(one, str), (position, one))
+        if len(kinds) > 1:
+            (first, one), (second, other) = kinds.values()
+            raise DataError(f"y: found {one!r} in entry {first} and {other!r} in entry {second}, wanted one kind")
+    return stated
 
 
 def _natural(names: Sequence[str], *, text: bool = False) -> NDArray[Any]:

@@ -86,11 +86,24 @@ def _fill(data: IrregularDataset, shift: Tensor) -> IrregularDataset:
 
 
 def _by_id(y: Any, ids: list[Any]) -> Any:
-    """`y` in the order of the series where its index is their ids, as a frame grouped by id has it."""
+    """`y` in the order of the series where its index is their ids, as a frame grouped by id has it.
+
+    Row numbers, and an index that has nothing to do with the ids, leave it as it is; one that has only some of them
+    would give series the labels of others.
+    """
     index = getattr(y, "index", None)
-    if not hasattr(y, "loc") or index is None or len(y) != len(ids) or set(index) != set(ids):
+    if not hasattr(y, "loc") or index is None or len(y) != len(ids):
         return y
-    return y.loc[ids]
+    if set(index) == set(ids):
+        return y.loc[ids]
+    if type(index).__name__ == "RangeIndex" or not {str(one) for one in index} & {str(one) for one in ids}:
+        return y
+    known = set(index)
+    missing = next(one for one in ids if one not in known)
+    raise DataError(
+        f"y: found an index without {missing!r}, the id of a series; wanted all ids as the table has them (a number is "
+        "no text), or y in their order without an index"
+    )
 
 
 def _are_series(X: Any) -> bool:
