@@ -5,17 +5,31 @@ import triton.language as tl
 
 from tides.kernels.triton.device_math import exponentials, multiply, phi1, phi1_slope
 from tides.kernels.triton.evolve_kernels import (
+    fold,
     interval,
     load_clocks,
     load_complex,
     load_first,
-    load_interval,
     load_start,
+    load_step,
     place_chunks,
     store_complex,
     store_summary,
     times,
 )
+
+
+@triton.jit
+def load_before(
+    s, begin, index, here, inside, L, P, REVERSE: tl.constexpr, PACKED: tl.constexpr, WANTED: tl.constexpr
+):  # fmt: skip
+    """The state that the interval which ends at `index` begins with, where it is wanted; zeros at beginnings."""
+    if WANTED:
+        continues = inside & (load_first(begin, index, L, REVERSE, PACKED) == 0)
+        return load_complex(s, here + (P if REVERSE else -P), continues)
+    else:
+        nothing = tl.zeros(inside.shape, tl.float32)
+        return nothing, nothing
 
 
 @triton.jit
@@ -38,10 +52,15 @@ def adjoint_kernel(
     index = chunk * T if REVERSE else L - 1 - chunk * T
     here = (row * L + index) * P + mode
     # What leads from the step before a chunk's first one, which nothing precedes at the sequence's end.
-    ar, ai, _, _ = load_interval(
-        decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index - 1 if REVERSE else index + 1, mode,
-        here - P if REVERSE else here + P, exists & (chunk > 0), L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS,
-        METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0,
+    behind = index + (-1 if REVERSE else 1)
+    preceded = exists & (chunk > 0)
+    lr, li, gap, vr, vi = load_step(
+        decay, frequency, gaps, turn, drive, begin, row, behind, mode, here + (-P if REVERSE else P), preceded, L, P,
+        STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=False,
+    )  # fmt: skip
+    ar, ai, _, _ = fold(
+        lr, li, gap, vr, vi, step, begin, s0, owner, row, behind, mode, preceded, L, P, METHOD, FOLLOWING, REVERSE,
+        PACKED, HAS_S0,
     )  # fmt: skip
     ar = tl.where(chunk > 0, ar, 0.0)
     ai = tl.where(chunk > 0, ai, 0.0)
@@ -54,21 +73,38 @@ def adjoint_kernel(
     of_scale = tl.zeros((C * BP,), tl.float32)
     if HAS_CARRY:
         mr, mi = load_complex(carry, at, exists)
+    inside = exists & (index >= 0)
+    gr, gi = load_complex(gradient, here, inside)
+    sr, si = load_before(s, begin, index, here, inside, L, P, REVERSE, PACKED, not SUMMARISE)
+    lr, li, gap, vr, vi = load_step(
+        decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside, L, P, STATIC_DECAY,
+        STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=not SUMMARISE,
+    )  # fmt: skip
     for _ in range(T):
-        inside = exists & (index < L if REVERSE else index >= 0)
-        gr, gi = load_complex(gradient, here, inside)
+        # The next step's, on its way from memory while this one is computed.
+        index_ahead = index + (1 if REVERSE else -1)
+        here_ahead = here + (P if REVERSE else -P)
+        inside_ahead = exists & (index_ahead < L if REVERSE else index_ahead >= 0)
+        gr_ahead, gi_ahead = load_complex(gradient, here_ahead, inside_ahead)
+        sr_ahead, si_ahead = load_before(
+            s, begin, index_ahead, here_ahead, inside_ahead, L, P, REVERSE, PACKED, not SUMMARISE
+        )
+        lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead = load_step(
+            decay, frequency, gaps, turn, drive, begin, row, index_ahead, mode, here_ahead, inside_ahead, L, P,
+            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=not SUMMARISE,
+        )  # fmt: skip
         mr, mi = times(ar, -ai, mr, mi)
         mr += gr
         mi += gi
         if SUMMARISE:
             pr, pi = times(ar, -ai, pr, pi)
-            ar, ai, _, _ = load_interval(
-                decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, here, inside, L, P,
-                STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0,
+            ar, ai, _, _ = fold(
+                lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING, REVERSE,
+                PACKED, HAS_S0,
             )  # fmt: skip
         else:
             ar, ai, dl_r, dl_i, dd = gradients(
-                decay, frequency, gaps, turn, step, drive, begin, s0, owner, s, tl.where(inside, mr, 0.0),
+                lr, li, gap, vr, vi, sr, si, step, begin, s0, owner, tl.where(inside, mr, 0.0),
                 tl.where(inside, mi, 0.0), d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here, inside,
                 L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0, ADD, GAPS,
                 C, BP,
@@ -76,8 +112,9 @@ def adjoint_kernel(
             of_decay += dl_r
             of_frequency += dl_i
             of_scale += dd
-        index += 1 if REVERSE else -1
-        here += P if REVERSE else -P
+        gr, gi, sr, si = gr_ahead, gi_ahead, sr_ahead, si_ahead
+        lr, li, gap, vr, vi = lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead
+        index, here, inside = index_ahead, here_ahead, inside_ahead
     if SUMMARISE:
         store_summary(summary, at, pr, pi, mr, mi, exists)
     elif METHOD != 3:
@@ -90,7 +127,7 @@ def adjoint_kernel(
 
 @triton.jit
 def gradients(
-    decay, frequency, gaps, turn, step, drive, begin, s0, owner, s, mr, mi,
+    lr, li, gap, vr, vi, pr, pi, step, begin, s0, owner, mr, mi,
     d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here, inside, L, P,
     STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
     FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr, ADD: tl.constexpr,
@@ -103,7 +140,6 @@ def gradients(
     there: every place governs one interval, and beginnings write to that which is left, the last one.
     """
     first = load_first(begin, index, L, REVERSE, PACKED)
-    pr, pi = load_complex(s, here + P if REVERSE else here - P, inside & (first == 0))
     if HAS_S0:
         ir, ii, start = load_start(s0, owner, row, index, mode, inside & first, L, P, PACKED)
         pr = tl.where(first, ir, pr)
@@ -112,7 +148,8 @@ def gradients(
         dl_r, dl_i = multiply(mr, mi, pr, -pi)
         store_complex(d_decay, here, dl_r, dl_i, inside)
         store_complex(d_drive, here, mr, mi, inside)
-        ar, ai = load_complex(decay, here, inside, OTHER=0x3F800000)
+        ar = lr
+        ai = li
         share = mr * 0.0
     else:
         there = here
@@ -121,11 +158,7 @@ def gradients(
                 there = tl.where(index + 1 < L, here + P, row * L * P + mode)
             else:
                 there = tl.where(index > 0, here - P, (row * L + L - 1) * P + mode)
-        lr = tl.load(decay + (row * P + mode if STATIC_DECAY else there), inside, 0.0)
-        li = turn if STATIC_FREQUENCY else tl.load(frequency + there, inside, 0.0)
-        gap = tl.load(gaps + (here if MODE_GAPS else row * L + index), inside, 0.0)
         delta = gap * step
-        vr, vi = load_complex(drive, there, inside)
         zr = lr * delta
         zi = li * delta
         ar, ai, gr, gi = interval(zr, zi, delta, METHOD, FOLLOWING)

@@ -17,7 +17,7 @@ METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # from thread to thread.
 _LANES = 32
 # Least and most steps of a chunk, which has fewer where there would be less than so many pairs in all.
-_STEPS = (8, 64)
+_STEPS = (8, 128)
 _BUSY = 1 << 16
 # Chunks and modes of a carry tile.
 _CARRY_CHUNKS = 256

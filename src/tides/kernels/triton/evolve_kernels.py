@@ -101,39 +101,60 @@ def load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY: tl.constexpr, 
 
 
 @triton.jit
-def load_interval(
-    decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, here, inside,
+def load_step(
+    decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside,
     L, P, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
-    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
+    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, DRIVEN: tl.constexpr = True,
 ):  # fmt: skip
-    """(a, b) of s ← a s + b at `index`, which lies at `here`.
+    """What makes the interval that ends at `index`, which lies at `here`: λ or a, its gap, and the drive if `DRIVEN`.
 
-    Beginnings inside and states before are folded in. Without either, the state before the first step is zero, and
-    needs no a. Beyond the end nothing is loaded: no time passes there, which leaves a state as it is.
+    Beyond the end nothing is loaded: no time passes there, which leaves a state as it is.
     """
-    first = load_first(begin, index, L, REVERSE, PACKED)
+    gap = tl.zeros(mode.shape, tl.float32)
+    vr = gap
+    vi = gap
+    there = here
+    governed = inside
     if METHOD == 3:
-        ar, ai = load_complex(decay, here, inside, OTHER=0x3F800000)
-        br, bi = load_complex(drive, here, inside)
+        lr, li = load_complex(decay, here, inside, OTHER=0x3F800000)
     else:
-        there = here
-        governed = inside
         if FOLLOWING:
             there = here + P if REVERSE else here - P
-            governed = inside & (first == 0)
+            governed = inside & (load_first(begin, index, L, REVERSE, PACKED) == 0)
         lr = tl.load(decay + (row * P + mode if STATIC_DECAY else there), governed, 0.0)
         li = turn if STATIC_FREQUENCY else tl.load(frequency + there, governed, 0.0)
-        delta = tl.load(gaps + (here if MODE_GAPS else row * L + index), inside, 0.0) * step
+        gap = tl.load(gaps + (here if MODE_GAPS else row * L + index), inside, 0.0)
+    if DRIVEN:
         vr, vi = load_complex(drive, there, governed)
+    return lr, li, gap, vr, vi
+
+
+@triton.jit
+def fold(
+    lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD: tl.constexpr,
+    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
+):  # fmt: skip
+    """(a, b) of s ← a s + b at `index`, with beginnings inside and states before.
+
+    Without either, the state before the first step is zero, and needs no a.
+    """
+    if METHOD == 3:
+        ar = lr
+        ai = li
+        br = vr
+        bi = vi
+    else:
+        delta = gap * step
         ar, ai, gr, gi = interval(lr * delta, li * delta, delta, METHOD, FOLLOWING)
         br, bi = multiply(gr, gi, vr, vi)
-    if HAS_S0:
-        ir, ii, _ = load_start(s0, owner, row, index, mode, inside & first, L, P, PACKED)
-        if not FOLLOWING:
-            ir, ii = multiply(ar, ai, ir, ii)
-        br = tl.where(first, br + ir, br)
-        bi = tl.where(first, bi + ii, bi)
     if HAS_S0 or PACKED:
+        first = load_first(begin, index, L, REVERSE, PACKED)
+        if HAS_S0:
+            ir, ii, _ = load_start(s0, owner, row, index, mode, inside & first, L, P, PACKED)
+            if not FOLLOWING:
+                ir, ii = multiply(ar, ai, ir, ii)
+            br = tl.where(first, br + ir, br)
+            bi = tl.where(first, bi + ii, bi)
         ar = tl.where(first, 0.0, ar)
         ai = tl.where(first, 0.0, ai)
     return ar, ai, br, bi
@@ -180,11 +201,23 @@ def forward_kernel(
         sr, si = load_complex(carry, at, exists)
     index = L - 1 - chunk * T if REVERSE else chunk * T
     here = (row * L + index) * P + mode
+    inside = exists & (index >= 0)
+    lr, li, gap, vr, vi = load_step(
+        decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside, L, P,
+        STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED,
+    )  # fmt: skip
     for _ in range(T):
-        inside = exists & (index >= 0 if REVERSE else index < L)
-        ar, ai, br, bi = load_interval(
-            decay, frequency, gaps, turn, step, drive, begin, s0, owner, row, index, mode, here, inside, L, P,
-            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0,
+        # The next step's, on its way from memory while this one is computed.
+        index_ahead = index + (-1 if REVERSE else 1)
+        here_ahead = here + (-P if REVERSE else P)
+        inside_ahead = exists & (index_ahead >= 0 if REVERSE else index_ahead < L)
+        lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead = load_step(
+            decay, frequency, gaps, turn, drive, begin, row, index_ahead, mode, here_ahead, inside_ahead, L, P,
+            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED,
+        )  # fmt: skip
+        ar, ai, br, bi = fold(
+            lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING, REVERSE,
+            PACKED, HAS_S0,
         )  # fmt: skip
         sr, si = times(ar, ai, sr, si)
         sr += br
@@ -193,8 +226,8 @@ def forward_kernel(
             pr, pi = times(ar, ai, pr, pi)
         else:
             store_complex(out, here, sr, si, inside)
-        index += -1 if REVERSE else 1
-        here += -P if REVERSE else P
+        lr, li, gap, vr, vi = lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead
+        index, here, inside = index_ahead, here_ahead, inside_ahead
     if SUMMARISE:
         store_summary(summary, at, pr, pi, sr, si, exists)
 
