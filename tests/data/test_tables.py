@@ -163,18 +163,6 @@ def test_times_of_a_csv_of_many_blocks(tmp_path: Path, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(series.times, np.arange(50.0))
 
 
-def test_blanks_and_none_in_a_csv_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tides.data.csv_source._BLOCK_BYTES", 64)  # many blocks: the first ones are numbers to Arrow
-    rows = [f"a,{k},{'   ' if k == 40 else 'None' if k == 41 else k}" for k in range(50)]
-    (tmp_path / "t.csv").write_text("i,t,x\n" + "\n".join(rows) + "\n")
-    (series,) = from_wide(tmp_path / "t.csv", id="i", time="t")
-    assert np.flatnonzero(~series.observed[:, 0]).tolist() == [40, 41]
-    np.testing.assert_array_equal(series.values[series.observed], np.delete(np.arange(50.0), [40, 41]))
-    (tmp_path / "t.csv").write_text("i,t,x\n" + "\n".join([*rows, "a,50,high"]) + "\n")
-    with pytest.raises(DataError, match="column 'x', row 50: found 'high'"):
-        from_wide(tmp_path / "t.csv", id="i", time="t")
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "feather"])
 def test_an_index_without_a_name_is_no_channel(tmp_path: Path, suffix: str) -> None:
     frame = pd.DataFrame({"i": ["a", "a", "b"], "t": [0, 1, 0], "x": [1.0, 2.0, 3.0]}, index=[7, 5, 3])
@@ -187,15 +175,6 @@ def test_an_index_without_a_name_is_no_channel(tmp_path: Path, suffix: str) -> N
     with pytest.raises(DataError, match="column 0 has no name"):
         from_wide(pd.read_csv(tmp_path / "t.csv"), id="i", time="t")
     assert from_wide(tmp_path / "t.csv", id="i", time="t", channels=["x"]).channels == ("x",)
-
-
-def test_csv_keeps_na_as_a_name_and_reads_it_as_missing_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("i,t,c,v,s\nNA,0,Na,1,NA\nNA,1,NA,NA,\nB,0,Na,2,x\n")
-    data = from_long(tmp_path / "t.csv", id="i", time="t", channel="c", value="v", static=["s"])
-    assert data.ids == ["B", "NA"]
-    assert data.channels == ("NA", "Na")
-    assert np.isnan(data[1].static).all()
-    np.testing.assert_array_equal(data[1].observed, [[False, True], [False, False]])
 
 
 def test_ten_thousand_sparse_channels() -> None:
@@ -274,30 +253,3 @@ def test_ordinal_static_columns() -> None:
 def test_single_observations_and_constant_channels_batch() -> None:
     frame = pd.DataFrame({"i": [1, 2], "t": [0.0, 9.0], "x": [3.0, 3.0]})
     assert collate(from_wide(frame, id="i", time="t")).values.shape == (2, 1, 1)
-
-
-def test_unused_categories_make_no_series() -> None:
-    frame = pd.DataFrame({"i": pd.Categorical(["a", "a"], ["a", "ghost"]), "t": [0, 1], "x": [0.0, 1.0]})
-    assert from_wide(frame, id="i", time="t").ids == ["a"]
-
-
-@pytest.mark.parametrize("column", [["01", "02"], [True, False], ["True", "False"], ["a", "1.0"], [1.0, 2.0], [1, 2]])
-@pytest.mark.parametrize("role", ["label", "static"])
-def test_a_frame_and_its_file_say_the_same(column: list[Any], role: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"i": ["a", "b"], "t": [0.0, 1.0], "x": [1.0, 2.0], "c": column})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    roles: dict[str, Any] = {"label": "c"} if role == "label" else {"static": ["c"]}
-    one, other = (from_wide(table, id="i", time="t", **roles) for table in (frame, tmp_path / "t.csv"))
-    assert one.schema == other.schema
-    for mine, theirs in zip(one, other, strict=True):
-        assert mine.label == theirs.label
-        assert (mine.static is None) == (role == "label")
-        if mine.static is not None:
-            np.testing.assert_array_equal(mine.static, theirs.static)
-
-
-def test_truth_values_are_ones_and_zeros_in_frames_and_files(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"i": ["a", "a", "a"], "t": [0.0, 1.0, 2.0], "x": [True, None, False]})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    for table in (frame, tmp_path / "t.csv"):
-        np.testing.assert_array_equal(from_wide(table, id="i", time="t")[0].values[[0, -1], 0], [1.0, 0.0])

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from tides.errors import DataError
 
-# Text that stands for "not recorded" in a CSV; in ids and channel names only the empty text does.
-MISSING_TEXT = frozenset({"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"})
-
-
+# Text that stands for "not recorded" in a CSV: the words of pandas, so that a frame and its file agree ("none" may be a
+# category). In ids and channel names only the empty text is missing.
+MISSING_TEXT = frozenset(
+    {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None"}
+    | {"NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
+)
 _PADDED = re.compile(r"[+-]?0\d")
 
 
@@ -105,13 +107,19 @@ class Coder:
     def _encode_chunk(self, chunk: Any) -> NDArray[np.int32]:
         import pyarrow as pa
 
-        if pa.types.is_nested(chunk.type):
-            raise DataError(f"{self.where} holds {chunk.type}; wanted single values")
+        kind = chunk.type.value_type if pa.types.is_dictionary(chunk.type) else chunk.type
+        if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+            raise DataError(f"{self.where} holds {kind}; wanted single values")
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        # Distinct values of a chunk are looked up one by one; its rows only through their index.
-        found = np.array([self._look_up(value) for value in encoded.dictionary.to_pylist()] + [-1], np.int32)
-        index = encoded.indices.fill_null(len(found) - 1) if encoded.indices.null_count else encoded.indices
-        codes: NDArray[np.int32] = found[index.to_numpy(zero_copy_only=False)]
+        distinct = encoded.dictionary.to_pylist()
+        index = encoded.indices.fill_null(len(distinct)) if encoded.indices.null_count else encoded.indices
+        rows: NDArray[Any] = index.to_numpy(zero_copy_only=False)
+        occurs = np.zeros(len(distinct) + 1, np.bool_)
+        occurs[rows] = True
+        # Distinct values of a chunk are looked up one by one, its rows only through their index; categories that were
+        # declared but do not occur are no values of the column.
+        found = [self._look_up(value) if here else -1 for value, here in zip(distinct, occurs[:-1], strict=True)]
+        codes: NDArray[np.int32] = np.array([*found, -1], np.int32)[rows]
         return codes
 
     def _look_up(self, value: Any) -> int:

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tides.data.columns import MISSING_TEXT
 from tides.data.sources import Columns, Table, refuse_repeats
 from tides.errors import DataError
 
@@ -33,7 +34,7 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
             return
         except pa.ArrowInvalid:
             pass
-        # Arrow says what is no number but not where. As text it is either missing (blanks, "None") or named by its row.
+        # Arrow says what is no number but not where. As text it is either missing (blanks) or named by its row.
         try:
             for batch in islice(_reader(path, delimiter, wanted, ()), done, None):
                 if batch.num_rows:
@@ -54,6 +55,9 @@ def _reader(path: Path, delimiter: str, wanted: Sequence[str] | None, numeric: S
         read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES),
         parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(
-            column_types=header, include_columns=None if wanted is None else list(wanted), strings_can_be_null=False
+            column_types=header,
+            include_columns=None if wanted is None else list(wanted),
+            null_values=sorted(MISSING_TEXT),
+            strings_can_be_null=False,
         ),
     )

@@ -105,6 +105,9 @@ def _pandas_column(series: Any, name: str) -> Any:
     import pandas as pd
     import pyarrow as pa
 
+    kind = series.cat.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
+    if isinstance(kind, (pd.IntervalDtype, pd.PeriodDtype)):  # as pd.cut makes them; a file holds their text
+        series = series.map(str, na_action="ignore")
     # Plain numbers are shared, not copied; NaN stays NaN instead of becoming a null with a bitmap.
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub" and series.dtype != np.float16:
         return pa.array(series.to_numpy(), from_pandas=False)
