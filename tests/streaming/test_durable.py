@@ -1,5 +1,6 @@
 """Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,34 @@ def test_dates_numpy_keys_and_offsets_come_back_from_the_journal(tmp_path: Path)
     again = DurableSession(StreamSession(model, metadata=metadata), tmp_path)
     assert again.session.keys == [3]
     np.testing.assert_allclose(again.session.answer(3, at=[0.5, 6.0]), wanted, rtol=1e-12)
+    again.close()
+
+
+OFFSET = 1_700_000_000_000_000_123
+
+
+@pytest.mark.parametrize("journalled_by_an_earlier_version", [False, True])
+@pytest.mark.parametrize("in_lines", [True, False])
+def test_times_that_count_from_an_offset_come_back(
+    tmp_path: Path, in_lines: bool, journalled_by_an_earlier_version: bool
+) -> None:
+    def session() -> DurableSession:
+        return DurableSession(StreamSession(MODEL, metadata={"unit": "ns", "offset": OFFSET}), tmp_path)
+
+    first, plain = session(), StreamSession(MODEL)
+    for n in (1, 2):
+        if in_lines:
+            first.take([make_event({"t": OFFSET + n, "x": [1.0, 2.0]}, n, first.session)])
+        else:
+            first.step(OFFSET + n, [1.0, 2.0])
+        plain.step(float(n), [1.0, 2.0])
+    first._release()
+    if journalled_by_an_earlier_version:
+        path = tmp_path / "journal.jsonl"
+        path.write_text(re.sub(r'"time":[^,]*,', "", path.read_text()))
+    again = session()
+    assert again.session.intake.table.last[0] == 2.0
+    np.testing.assert_allclose(again.step(OFFSET + 3, [0.0, 1.0]), plain.step(3.0, [0.0, 1.0]), rtol=1e-12)
     again.close()
 
 

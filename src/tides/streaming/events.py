@@ -35,10 +35,12 @@ class Event:
     """Whether the number came with the event."""
 
     def to_json(self) -> dict[str, Any]:
+        """For a journal: `t` alone would not say whether a number counts from the clock's offset."""
         x = [None if np.isnan(value) else value for value in self.x.tolist()]
         seq = self.number if self.numbered else None
         optional = {"key": self.key, "static": self.static, "at": self.at, "seq": seq}
-        return {"t": self.t, "x": x} | {name: value for name, value in optional.items() if value is not None}
+        told = {name: value for name, value in optional.items() if value is not None}
+        return {"t": self.t, "time": self.time, "x": x} | told
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,19 @@ def remember_event(content: dict[str, Any], number: int, session: StreamSession)
     return Event(
         number=number,
         t=t,
-        time=session.clock.encode(t) if isinstance(t, str) else float(t),
+        time=content["time"] if "time" in content else _recall_time(t, session),
         x=session.profile.row(x, session.channels),
         key=content.get("key"),
         static=content.get("static"),
         at=content.get("at"),
         numbered="seq" in content,
     )
+
+
+def _recall_time(t: Any, session: StreamSession) -> float:
+    """From a journal of earlier versions: `DurableSession.step` wrote encoded times, which are floats, and `tides
+    stream` what its lines held."""
+    return t if isinstance(t, float) else session.clock.encode(t)
 
 
 def plain_json(value: Any, name: str) -> Any:
