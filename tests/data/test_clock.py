@@ -101,6 +101,13 @@ def test_numbers_after_dates_are_refused() -> None:
             from_wide(frame.assign(t=numbers), id="i", time="t", schema=schema)
 
 
+def test_durations_after_dates_are_refused() -> None:
+    frame = pd.DataFrame({"i": 1, "t": pd.to_datetime(["2024-01-01", "2024-01-02"]), "x": 0.0})
+    schema = from_wide(frame, id="i", time="t", unit="h").schema
+    with pytest.raises(DataError, match="column 't': found durations, but the training data's times are dates"):
+        from_wide(frame.assign(t=frame["t"] - frame["t"].min()), id="i", time="t", schema=schema)
+
+
 @pytest.mark.parametrize(
     ("column", "unit", "words"),
     [
@@ -127,12 +134,13 @@ def test_unit_names(name: str, seconds: float) -> None:
 COUNTS = [1_700_000_000_000_000_101, 1_700_000_000_000_000_001, 1_700_000_000_000_000_050]
 
 
-@pytest.mark.parametrize("kind", ["frame", "csv", "polars"])
+@pytest.mark.parametrize("kind", ["frame", "csv", "polars", "unsigned"])
 def test_whole_numbers_beyond_float64_keep_their_differences(tmp_path: Path, kind: str) -> None:
     """Nanoseconds since 1970 as numbers: float64 would round them to multiples of 256."""
     frame = pd.DataFrame({"i": [1, 1, 1], "t": COUNTS, "x": [3.0, 1.0, 2.0]})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    table = {"frame": frame, "csv": tmp_path / "t.csv", "polars": pl.from_pandas(frame)}[kind]
+    unsigned = frame.astype({"t": "uint64"})
+    table = {"frame": frame, "csv": tmp_path / "t.csv", "polars": pl.from_pandas(frame), "unsigned": unsigned}[kind]
     data = from_wide(table, id="i", time="t", unit="ns")
     assert data[0].times.tolist() == [0.0, 49.0, 100.0]
     assert data[0].values[:, 0].tolist() == [1.0, 2.0, 3.0]
@@ -151,3 +159,4 @@ def test_smaller_whole_numbers_are_taken_as_they_are(tmp_path: Path) -> None:
     data = from_wide(tmp_path / "t.csv", id="i", time="t")
     assert data[0].times.tolist() == [5.5, 2.0**53]
     assert "offset" not in data.schema.to_dict()
+    assert times_of(np.array([2**64 - 1, 5], np.uint64), None) == [5.0, 2.0**64]

@@ -3,11 +3,12 @@
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tides.data import IrregularDataset, IrregularSeries, folds, split, temporal_split
+from tides.data import IrregularDataset, IrregularSeries, folds, from_wide, split, temporal_split
 from tides.errors import DataError
 
 
@@ -97,6 +98,31 @@ def test_temporal_cut() -> None:
     assert future[0].times.tolist() == [1.0, 2.0]
     with pytest.raises(DataError, match="same label"):
         temporal_split(make(3), at=[1.0], straddle="cut")
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_temporal_parts_by_date(zone: str | None) -> None:
+    """Midnight in Berlin is 22:00 of the day before in UTC."""
+    when = pd.Series(pd.date_range("2031-05-01", periods=4, freq="D", tz=zone))
+    frame = pd.DataFrame({"i": range(4), "t": when, "x": 0.0})
+    data = from_wide(frame, id="i", time="t", unit="h")
+    edge = when[2]
+    for at in ([edge], [edge.isoformat()], [edge.to_pydatetime()], pd.DatetimeIndex([edge]), [48.0]):
+        assert [part.ids for part in temporal_split(data, at=at)] == [[0, 1], [2, 3]]
+    days = [np.datetime64("2031-05-02"), np.datetime64("2031-05-03T00:00")]
+    wanted = [[0], [1], [2, 3]] if zone is None else [[0, 1], [2], [3]]
+    assert [part.ids for part in temporal_split(data, at=days)] == wanted
+    for at, words in (
+        (["2031-05-02", "soon"], "at, row 1: found 'soon'; wanted a number or an ISO 8601 date"),
+        (["2031-05-02", "2031-05-01"], "at: found .*, wanted increasing times"),
+        ("2031-05-02", "at: found '2031-05-02', wanted a list"),
+        ([pd.Timedelta(days=2)], "at: found durations"),
+        ([object()], "at: found .*, wanted numbers or dates"),
+    ):
+        with pytest.raises(DataError, match=words):
+            temporal_split(data, at=at)
+    with pytest.raises(DataError, match=r"at: found \['2031-05-02'\], but the data set's times are numbers"):
+        temporal_split(make(3), at=["2031-05-02"])
 
 
 def test_refusals() -> None:

@@ -58,7 +58,9 @@ def test_long_by_hand() -> None:
     np.testing.assert_array_equal(b.observed, [[False, True], [False, False]])
 
 
-@pytest.mark.parametrize("dress", ["pandas", "polars", "lazy", "arrow", "categorical", "arrow strings", "index"])
+@pytest.mark.parametrize(
+    "dress", ["pandas", "polars", "lazy", "arrow", "categorical", "arrow strings", "index", "index and column"]
+)
 def test_every_frame(dress: str) -> None:
     frame = pd.DataFrame(LONG)
     dressed: Any = {
@@ -69,6 +71,7 @@ def test_every_frame(dress: str) -> None:
         "categorical": lambda: frame.astype({"patient": "category", "item": "category", "sex": "category"}),
         "arrow strings": lambda: frame.convert_dtypes(dtype_backend="pyarrow"),
         "index": lambda: frame.set_index(["patient", "at"]),
+        "index and column": lambda: frame.set_index(["patient", "at"]).set_index("sex", append=True, drop=False),
     }[dress]()
     same(from_long(frame, **WHOLE_ROLES), from_long(dressed, **WHOLE_ROLES))
 

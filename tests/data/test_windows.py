@@ -1,5 +1,7 @@
 """Forecast questions cut from plain series."""
 
+import datetime as dt
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,6 +31,18 @@ def test_sliding_windows() -> None:
     # The cut at 9 would leave nothing to ask.
     assert [window.times.tolist() for window in data] == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
     assert data[0].query_times.tolist() == [4, 5]
+
+
+def test_lengths_of_time_have_units() -> None:
+    data = IrregularDataset(list(make(1)), unit="h")
+    wanted = forecast_windows(data, history=3, horizon=2, stride=1)
+    found = forecast_windows(data, history="3h", horizon="120min", stride=dt.timedelta(hours=1))
+    assert [window.times.tolist() for window in found] == [window.times.tolist() for window in wanted]
+    assert [window.query_times.tolist() for window in found] == [window.query_times.tolist() for window in wanted]
+    with pytest.raises(DataError, match="history: found '3h', but this time axis has no unit"):
+        forecast_windows(make(), history="3h", horizon=2)
+    with pytest.raises(DataError, match="horizon='0h'; wanted a time span above 0"):
+        forecast_windows(data, history=3, horizon="0h")
 
 
 def test_windows_of_one_series_stay_on_one_side() -> None:

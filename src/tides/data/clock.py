@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tides.data.columns import is_text, numbers, plain
+from tides.data.schema import Schema
 from tides.data.sources import open_table
 from tides.errors import DataError
 from tides.units import seconds_per
@@ -32,6 +33,8 @@ class ClockReader:
         column = plain(array)
         if is_text(column.type):
             column = self._parse(column, row)
+        if pa.types.is_uint64(column.type):
+            column = _signed(column)
         kind = column.type
         if pa.types.is_date(kind):
             column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
@@ -135,9 +138,10 @@ def settle_clock(
 ) -> Clock:
     """The clock of a column: `earliest` raw tick is time 0 of dates and counts, unless `origin` fixes another instant
     or `offset` another number."""
+    if origin is not None and reader.kind != "date":
+        found = "durations" if reader.kind == "duration" else "numbers"
+        raise DataError(f"{reader.where}: found {found}, but the training data's times are dates; give dates")
     if reader.kind in ("number", "count"):
-        if origin is not None:
-            raise DataError(f"{reader.where}: found numbers, but the training data's times are dates; give dates")
         zero = int(earliest) if reader.kind == "count" and offset is None else offset or 0
         return Clock(unit, zero=zero)
     unit = unit or "s"
@@ -172,6 +176,24 @@ def zone_of(table: Any, time: str) -> str | None:
     return zone or ("UTC" if reader.zoned else None)
 
 
+def read_dates(dates: Any, schema: Schema, name: str) -> NDArray[np.float64]:
+    """Dates as times of a data set, read as the time column of its table was; `name` is their argument."""
+    import pyarrow as pa
+
+    found = np.asarray(dates)
+    if found.dtype.kind == "M" and np.datetime_data(found.dtype)[0] not in _TICKS:
+        found = found.astype("datetime64[s]")  # Arrow knows no hours and minutes
+    try:
+        column = pa.array(found)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise DataError(f"{name}: found {dates!r}, wanted numbers or dates") from None
+    if schema.origin is None:
+        raise DataError(f"{name}: found {dates!r}, but the data set's times are numbers; wanted numbers")
+    reader = ClockReader(name)
+    raw = reader.read(column, 0)
+    return settle_clock(reader, schema.unit, 0, schema.origin).encode(raw)
+
+
 def encode_dates(dates: ArrayLike, unit: str, origin: str) -> NDArray[np.float64]:
     """Dates as times of a data set with this unit and origin, for questions such as "at these dates"."""
     stamps: NDArray[np.datetime64] = np.asarray(dates, dtype="datetime64")
@@ -187,6 +209,16 @@ def _split_seconds(stamps: NDArray[np.datetime64]) -> tuple[NDArray[np.int64], N
     """Seconds since 1970 and nanoseconds after them."""
     seconds = stamps.astype("datetime64[s]")
     return seconds.astype(np.int64), (stamps - seconds).astype("timedelta64[ns]").astype(np.int64)
+
+
+def _signed(column: Any) -> Any:
+    """Unsigned whole numbers as int64, whose differences are exact; beyond it they stay, to be rounded to float64."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column
 
 
 def _casts(text: str | None, kind: Any) -> bool:

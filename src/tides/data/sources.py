@@ -87,9 +87,11 @@ def _arrow(table: Any, name: str) -> Table:
 
 
 def _pandas(frame: Any) -> Table:
-    """Index levels with names count as columns, so that frames grouped by (id, time) can be passed as they are."""
-    if any(level is not None for level in frame.index.names):
-        frame = frame.reset_index(level=[level for level in frame.index.names if level is not None])
+    """Index levels with names count as columns, so that frames grouped by (id, time) can be passed as they are; a level
+    that stands among the columns too (`set_index(…, drop=False)`) is the column."""
+    levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
+    if levels:
+        frame = frame.reset_index(level=levels)
     names = [str(column) for column in frame.columns]
     refuse_repeats(names, "table")
     position = {name: i for i, name in enumerate(names)}

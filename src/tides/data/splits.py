@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.data.clock import read_dates
 from tides.data.dataset import IrregularDataset
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
@@ -48,16 +49,15 @@ def folds(
 
 
 def temporal_split(
-    data: IrregularDataset, at: Sequence[float], *, straddle: Literal["drop", "cut"] = "drop"
+    data: IrregularDataset, at: Sequence[Any], *, straddle: Literal["drop", "cut"] = "drop"
 ) -> tuple[IrregularDataset, ...]:
-    """Parts before, between and after the times `at` (in the data set's unit): the past trains, the future tests.
+    """Parts before, between and after the times `at`: the past trains, the future tests.
 
-    A series that crosses a boundary is left out, or with `straddle="cut"` divided there; labelled series cannot
-    be cut, since both pieces would carry the label. A group keeps only its earliest part.
+    `at` holds numbers in the data set's unit, or dates where its times were dates; where those had a zone, a date
+    without one is in UTC. A series that crosses a boundary is left out, or with `straddle="cut"` divided there;
+    labelled series cannot be cut, since both pieces would carry the label. A group keeps only its earliest part.
     """
-    edges = np.asarray(at, np.float64)
-    if edges.ndim != 1 or len(edges) == 0 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise DataError(f"at={list(at)}; wanted increasing times")
+    edges = _edges(at, data)
     if straddle not in ("drop", "cut"):
         raise DataError(f"straddle={straddle!r}; wanted 'drop' or 'cut'")
     if straddle == "cut" and any(one.label is not None or one.target is not None for one in data):
@@ -79,6 +79,17 @@ def temporal_split(
         own = [group is None or earliest[group] == p for group, p in zip(data.groups, first, strict=True)]
         inside &= np.array(own, np.bool_)
     return tuple(data[inside & (first == i)] for i in range(len(edges) + 1))
+
+
+def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
+    """Boundaries as times of the data set."""
+    if isinstance(at, str) or np.ndim(at) != 1 or len(at) == 0:
+        raise DataError(f"at: found {at!r}, wanted a list of increasing times")
+    numbers = np.asarray(at).dtype.kind in "iuf"
+    edges = np.asarray(at, np.float64) if numbers else read_dates(at, data.schema, "at")
+    if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+        raise DataError(f"at: found {list(at)}, wanted increasing times")
+    return edges
 
 
 def _pieces(series: IrregularSeries, edges: NDArray[np.float64]) -> list[IrregularSeries]:

@@ -1,47 +1,56 @@
 """Forecast questions from plain series: what was seen before a cut, what is asked after it."""
 
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 
 from tides.data.dataset import IrregularDataset
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
+from tides.units import duration_in
 
 
 def forecast_windows(
     data: IrregularDataset,
     *,
     cut: float | None = None,
-    history: float | None = None,
-    horizon: float | None = None,
-    stride: float | None = None,
+    history: float | str | timedelta | None = None,
+    horizon: float | str | timedelta | None = None,
+    stride: float | str | timedelta | None = None,
 ) -> IrregularDataset:
     """Series with the future as their target: `query_times` and `target` are the steps after each cut.
 
     Either `cut`, a fraction of each series' duration, gives one window per series; or windows of `history` (time
     before the cut) move along each series by `stride` (default: the horizon). `horizon` limits how far ahead is
-    asked. Times stay as they are; labels are dropped. Windows without a single observation before the cut, or
-    after it, ask nothing and are left out. Windows of one series share its group, so that splits keep them
-    together.
+    asked. Lengths of time are numbers in the data set's unit, or durations such as "24h". Times stay as they are;
+    labels are dropped. Windows without a single observation before the cut, or after it, ask nothing and are left
+    out. Windows of one series share its group, so that splits keep them together.
     """
     if (cut is None) == (history is None):
         raise DataError("give either cut (a fraction) or history (a time span)")
     if cut is not None and not 0 < cut < 1:
         raise DataError(f"cut={cut}; wanted a fraction between 0 and 1")
-    for name, span in (("history", history), ("horizon", horizon), ("stride", stride)):
-        if span is not None and not 0 < span < np.inf:
-            raise DataError(f"{name}={span}; wanted a time span above 0")
     if history is not None and horizon is None:
         raise DataError("history needs a horizon: how far ahead each window asks")
+    before, ahead = _span(history, data.unit, "history"), _span(horizon, data.unit, "horizon")
+    step = _span(stride, data.unit, "stride")
     windows = []
     for position, series in enumerate(data):
         group = series.group if series.group is not None else series.id if series.id is not None else position
-        for begin, middle, end in _spans(series, cut, history, horizon, stride):
+        for begin, middle, end in _spans(series, cut, before, ahead, step):
             window = _window(series, begin, middle, end)
             if window is not None:
                 windows.append(window.replace(group=group))
     return IrregularDataset(windows, schema=data.schema)
+
+
+def _span(span: Any, unit: str | None, name: str) -> float | None:
+    number = None if span is None else duration_in(span, unit, name)
+    if number == 0:
+        raise DataError(f"{name}={span!r}; wanted a time span above 0")
+    return number
 
 
 def _spans(
