@@ -13,6 +13,7 @@ from tests.estimators.series import FAST, relaxing
 from tides.data import IrregularDataset
 from tides.errors import ConfigError, DataError
 from tides.estimators import TIDESForecaster
+from tides.estimators.scorecard import scorecard
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 3, "origins": 1}
 
@@ -117,6 +118,42 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
             np.testing.assert_array_equal(model.predict(table(), at=same), date)
     loaded = TIDESForecaster.load(model.save(tmp_path))
     np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
+
+
+def test_dates_are_those_of_the_data_set_that_is_asked() -> None:
+    days = pd.Timedelta(days=10)
+    first, later = (
+        tides.data.from_wide(frame, id="pump", time="when", channels=["flow"], unit="h")
+        for frame in (table(), table().assign(when=table()["when"] + days))
+    )
+    model = TIDESForecaster("2h", **QUICK).fit(first)
+    date = pd.Timestamp("2031-05-01T12:00")
+    np.testing.assert_allclose(model.predict(later, at=date + days), model.predict(first, at=date), rtol=1e-9)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "+02:00"])
+def test_dates_without_a_zone_are_those_of_the_table(zone: str) -> None:
+    """In May, Berlin is two hours ahead of UTC."""
+    zoned = table().assign(when=table()["when"].dt.tz_localize("UTC").dt.tz_convert(zone))
+    model = TIDESForecaster("2h", id="pump", time="when", static=["kind"], unit="h", **QUICK).fit(zoned)
+    wanted = model.predict(zoned, at="2031-05-02T12:00+02:00")
+    for local in ("2031-05-02T12:00", pd.Timestamp("2031-05-02T12:00"), np.datetime64("2031-05-02T12:00")):
+        np.testing.assert_array_equal(model.predict(zoned, at=local), wanted)
+    np.testing.assert_array_equal(model.predict(zoned, at="2031-05-02"), model.predict(zoned, at="2031-05-01T22:00Z"))
+    unknown = model.predict(model.to_dataset(zoned), at="2031-05-02T10:00")
+    np.testing.assert_array_equal(unknown, wanted)
+
+
+def test_a_channel_that_calibration_never_saw_has_no_conformal_interval() -> None:
+    rare = [
+        one.replace(values=np.hstack([one.values] * 2), observed=np.hstack([one.observed, one.observed & (one.id < 2)]))
+        for one in relaxing(30)
+    ]
+    model = TIDESForecaster(3.0, **QUICK).fit(IrregularDataset(rare, channels=("x", "rare"), unit="h"))
+    with pytest.raises(DataError, match="channel 'rare' has none in them"):
+        model.predict_interval(rare[:3], "+1h", 0.6)
+    assert np.isfinite(model.predict_interval(rare[:3], "+1h", 0.6, method="gaussian")).all()
+    assert "coverage of 90% gaussian intervals" in scorecard(model, model.to_dataset(rare))["metrics"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="File for the answers: .parquet, .csv or .feather.")],
     at: Annotated[
         str | None,
-        typer.Option(help="Forecasts: when, comma separated: +6h after each series' last time, a date, a number."),
+        typer.Option(
+            help="Forecasts: when, comma separated: +6h after each series' last time, a date (in the table's zone; UTC "
+            "where it has none), a number."
+        ),
     ] = None,
     coverage: Annotated[float, typer.Option(help="Forecasts: share of values inside the intervals.")] = 0.9,
     ignore_new: Annotated[
@@ -90,14 +93,11 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
     from tides.estimators.questions import query_times
 
     method = estimator.interval
-    if method == "conformal" and not estimator.calibrated_.supports(coverage):
+    obstacle = estimator.calibrated_.obstacle(coverage, estimator.schema_.channels)
+    if method == "conformal" and obstacle is not None:
         method = "gaussian"
-        kept = estimator.calibrated_.series
-        print(
-            f"note: {kept} calibration series are too few for conformal intervals of {coverage:.0%}; gaussian ones",
-            file=sys.stderr,
-        )
-    asked = query_times(f"+{estimator.horizon_!r}" if at is None else at, data, estimator.schema_)
+        print(f"note: {obstacle}; intervals are gaussian ones", file=sys.stderr)
+    asked = query_times(f"+{estimator.horizon_!r}" if at is None else at, data, estimator.schema_, zone=zone)
     mean = estimator.predict(data, asked)
     low, high = estimator.predict_interval(data, asked, coverage, method=method)
     n, q, c = mean.shape

@@ -149,6 +149,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, reset=not fitted, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
         schema = self.schema_ if fitted else None
         data = read_series(X, times, columns, labels=labels, label_kind=self._label_kind, schema=schema)
+        if len(data) == 0:
+            raise DataError("X: holds no series; wanted at least one")
         empty = np.flatnonzero(data.lengths == 0)
         if len(empty):
             raise DataError(f"series {data.ids[int(empty[0])]!r} has no time step")

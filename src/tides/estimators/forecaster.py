@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tides.data.arrays import Layout
+from tides.data.clock import zone_of
 from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Duplicates
 from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
 from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
-from tides.estimators.inputs import is_series
+from tides.estimators.inputs import is_series, is_table
 from tides.estimators.intervals import Array, Calibrated
 from tides.estimators.origins import Origins, join_static
 from tides.estimators.questions import query_times, time_span
@@ -178,7 +179,7 @@ class TIDESForecaster(TIDESEstimator):
     ) -> tuple[Any, Any]:
         """Lower and upper ends, each in the shape of `predict`, between which a share `coverage` of values lies."""
         check_is_fitted(self)
-        half = self.calibrated_.width(coverage, method or self.interval)
+        half = self.calibrated_.width(coverage, method or self.interval, self.schema_.channels)
         found = self._moments(X, at, times)
         low = [mean - half * spread for mean, spread in found]
         return self._shaped(low), self._shaped([mean + half * spread for mean, spread in found])
@@ -266,7 +267,8 @@ class TIDESForecaster(TIDESEstimator):
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
         at = f"+{self.horizon_!r}" if at is None else at
-        asked = query_times(at, data, self.schema_, counted=is_series(X))
+        zone = zone_of(X, self.time) if is_table(X) and self.time is not None else None
+        asked = query_times(at, data, self.schema_, counted=is_series(X), zone=zone)
         orders = [np.argsort(moments, kind="stable") for moments in asked]
         c = len(self.schema_.channels)
         questions = [

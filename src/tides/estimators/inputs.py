@@ -13,7 +13,7 @@ from tides.data.attributes import LabelKind
 from tides.data.clock import count_offset, encode_dates
 from tides.data.columns import is_text, plain
 from tides.data.dataset import IrregularDataset
-from tides.data.schema import Schema
+from tides.data.schema import Schema, StaticColumn
 from tides.data.series import IrregularSeries
 from tides.data.sources import open_table
 from tides.data.tables import from_long, from_wide
@@ -222,6 +222,17 @@ def _check_same(data: IrregularDataset, schema: Schema) -> None:
         raise DataError(f"X: {what}; the model was trained on {_some(known)}")
     if schema.unit != data.unit and data.unit is not None and schema.unit is not None:
         raise DataError(f"X: times are in {data.unit!r}; the model was trained in {schema.unit!r}")
+    if data.schema.static and schema.static and data.schema.static != schema.static:
+        raise DataError(
+            f"X: found the static columns {_described(data.schema.static)}; the model was trained on "
+            f"{_described(schema.static)}. Read the table with schema=model.schema_"
+        )
+
+
+def _described(columns: Sequence[StaticColumn]) -> str:
+    """Static columns with what stands in them."""
+    kinds = ["numbers" if one.categories is None else _some(one.categories) for one in columns]
+    return ", ".join(f"{one.name!r} ({kind})" for one, kind in zip(columns, kinds, strict=True))
 
 
 def _unnamed(channels: Sequence[str]) -> bool:

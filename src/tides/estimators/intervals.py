@@ -6,6 +6,7 @@ calibration series. `conformal` (split): mean ± q · spread, with q the quantil
 coverage · (1 + 1/n) for n calibration series; it makes no assumption about the shape of the errors.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -42,29 +43,31 @@ class Calibrated:
     def none(cls, channels: int) -> "Calibrated":
         return cls(np.ones(channels), [np.empty(0) for _ in range(channels)], 0)
 
-    def width(self, coverage: float, method: str) -> Array:
-        """Half the interval of each channel in units of the spread."""
-        if not 0 < coverage < 1:
-            raise ConfigError(f"coverage: found {coverage!r}, wanted a number between 0 and 1")
+    def width(self, coverage: float, method: str, channels: Sequence[str]) -> Array:
+        """Half the interval of each of the channels in units of the spread."""
+        _check(coverage)
         if method == "gaussian":
             return NormalDist().inv_cdf((1 + coverage) / 2) * self.stretch
         if method != "conformal":
             raise ConfigError(f"method: found {method!r}, wanted 'conformal' or 'gaussian'")
-        if self.series == 0:
-            raise DataError(
-                "conformal intervals need calibration series: at least 20 series in fit, and calibration > 0"
-            )
+        obstacle = self.obstacle(coverage, channels)
+        if obstacle is not None:
+            raise DataError(obstacle)
         level = coverage * (1 + 1 / self.series)
-        if not self.supports(coverage):
-            raise DataError(
-                f"coverage: {self.series} calibration series support at most {self.series / (self.series + 1):.3f}, "
-                f"found {coverage}"
-            )
-        return np.array([np.quantile(s, level, method="higher") if len(s) else np.nan for s in self.scores])
+        return np.array([np.quantile(scores, level, method="higher") for scores in self.scores])
 
-    def supports(self, coverage: float) -> bool:
-        """Whether there were enough calibration series for conformal intervals of this coverage."""
-        return self.series > 0 and coverage * (1 + 1 / self.series) <= 1
+    def obstacle(self, coverage: float, channels: Sequence[str]) -> str | None:
+        """Why there are no conformal intervals of this coverage; None where there are."""
+        _check(coverage)
+        if self.series == 0:
+            return "conformal intervals need calibration series: at least 20 series in fit, and calibration > 0"
+        if coverage * (1 + 1 / self.series) > 1:
+            most = self.series / (self.series + 1)
+            return f"coverage: {self.series} calibration series support at most {most:.3f}, found {coverage}"
+        unseen = [name for name, scores in zip(channels, self.scores, strict=True) if len(scores) == 0]
+        if unseen:
+            return f"conformal intervals need values in the calibration series; channel {unseen[0]!r} has none in them"
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -77,6 +80,11 @@ class Calibrated:
     def from_dict(cls, plain: dict[str, Any]) -> "Calibrated":
         scores = [np.array(column, np.float64) for column in plain["conformal"]]
         return cls(np.array(plain["stretch"]), scores, int(plain["calibration_series"]))
+
+
+def _check(coverage: float) -> None:
+    if not 0 < coverage < 1:
+        raise ConfigError(f"coverage: found {coverage!r}, wanted a number between 0 and 1")
 
 
 def _thinned(scores: Array) -> Array:

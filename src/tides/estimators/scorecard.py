@@ -1,7 +1,7 @@
 """How good is a fitted estimator on series that it has not seen? Plain numbers, from which reports draw."""
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,9 @@ def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any
 
 def _forecasts(estimator: TIDESForecaster, data: IrregularDataset) -> dict[str, Any]:
     mean, spread, truth, scored, questions = estimator.backtest(data)
-    method: Literal["conformal", "gaussian"] = "conformal" if estimator.calibrated_.supports(_COVERAGE) else "gaussian"
-    half = estimator.calibrated_.width(_COVERAGE, method)
+    channels = estimator.schema_.channels
+    method = "conformal" if estimator.calibrated_.obstacle(_COVERAGE, channels) is None else "gaussian"
+    half = estimator.calibrated_.width(_COVERAGE, method, channels)
     scale = np.array(estimator.task_.scale)
     groups = [one.group for one in questions]
     counts = [len(one.query_times) for one in questions]  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ def _forecasts(estimator: TIDESForecaster, data: IrregularDataset) -> dict[str, 
         "task": "forecast",
         "series": series,
         "metrics": scores,
-        "channels": list(estimator.schema_.channels),
+        "channels": list(channels),
         "horizon": estimator.horizon_,
         "coverage": _COVERAGE,
         "rmse": [
