@@ -1,6 +1,7 @@
 """Which backend runs: an explicit choice never falls back, `auto` says once what it passed over."""
 
 import sys
+import threading
 import warnings
 
 import pytest
@@ -10,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 import tides.kernels
 from tests.functional.layers import Case, random_input, random_layer
 from tides.errors import BackendUnavailable, ConfigError
-from tides.kernels import dispatch, explain, linear_scan, selective_ssm, use_backend
+from tides.kernels import dispatch, explain, keep_backend, linear_scan, selective_ssm, use_backend
 from tides.kernels.dispatch import last_backend
 
 
@@ -91,6 +92,33 @@ def test_choices_nest_and_end() -> None:
         with pytest.raises(RuntimeError, match="inside"), use_backend("reference"):
             raise RuntimeError("inside")
         assert explain(x).backend == "torch"
+
+
+def test_a_choice_is_its_threads_own() -> None:
+    u, found = torch.ones(1, 4, 2), list[str]()
+    entered, asked = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with use_backend("reference"):
+            entered.set()
+            asked.wait()
+
+    thread = threading.Thread(target=other)
+    with use_backend("torch"):
+        thread.start()
+        entered.wait()
+        found.append(explain(u).backend)
+        asked.set()
+        thread.join()
+        found.append(explain(u).backend)
+    assert found == ["torch", "torch"]
+
+
+def test_what_is_run_again_keeps_its_choice() -> None:
+    with use_backend("torch"):
+        again = keep_backend(lambda: explain(torch.ones(1, 4, 2)).backend)
+    with use_backend("reference"):
+        assert again() == "torch"
 
 
 def test_a_single_step_needs_no_scan() -> None:

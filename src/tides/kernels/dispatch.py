@@ -9,6 +9,7 @@ An explicit choice never falls back: it raises `BackendUnavailable` with the rea
 can run the call and says once why a faster one could not.
 """
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import TransformType
+from torch.autograd import forward_ad
 
 from tides import functional as tf
 from tides.errors import BackendUnavailable, ConfigError, ShapeError
@@ -32,7 +35,15 @@ _PREFERENCE = {"cpu": ("cpu", "torch"), "cuda": ("triton", "torch")}
 # Elements between the blocks of a stack that are worth the time of single launches: 16 MB.
 _REMEMBERED = 1 << 22
 
-_requested: list[Backend] = ["auto"]
+
+class _Requests(threading.local):
+    """What this thread asked for, the newest last: what others ask for meanwhile is theirs."""
+
+    def __init__(self) -> None:
+        self.stack: list[Backend] = ["auto"]
+
+
+_requests = _Requests()
 _ran: list[str] = ["none"]
 _told: set[str] = set()
 
@@ -47,21 +58,34 @@ class Choice(NamedTuple):
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
-    """Run everything inside with `backend`."""
+    """Run everything inside with `backend`, in this thread."""
     if backend not in get_args(Backend):
         raise ConfigError(f"backend: found {backend!r}, wanted one of {', '.join(get_args(Backend))}")
-    _requested.append(backend)
+    _requests.stack.append(backend)
     try:
         yield
     finally:
-        _requested.pop()
+        _requests.stack.pop()
+
+
+def keep_backend(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the backend that is asked for now: checkpoints run it again later, on a GPU in another thread."""
+    if torch.compiler.is_compiling():
+        return function
+    requested = _requests.stack[-1]
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        with use_backend(requested):
+            return function(*arguments, **options)
+
+    return run
 
 
 def explain(
     u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None, *, packed: bool = False
 ) -> Choice:
     """Which backend would run a layer (or a bare scan, without weights) on data like `u`, and why."""
-    choice = resolve(_requested[-1], u, weights, spec, packed=packed)
+    choice = resolve(_requests.stack[-1], u, weights, spec, packed=packed)
     if choice.backend == "torch":
         choice = choice._replace(reason=f"{choice.reason}; {_module('torch').describe(u, weights, spec)}")
     return choice
@@ -78,13 +102,16 @@ def resolve(
     """The choice for one call; it depends on its arguments and on what is installed, on nothing else."""
     if requested == "reference":
         return Choice("reference", "it was asked for", {})
+    transform = _transform()
     if requested != "auto":
-        obstacle = _obstacle(requested, u, weights, spec, packed)
+        obstacle = transform or _obstacle(requested, u, weights, spec, packed)
         if obstacle is not None:
             raise BackendUnavailable(f"backend {requested!r}: {obstacle}")
         return Choice(requested, "it was asked for", {})
     if u.shape[-2] == 1:
         return Choice("reference", "a single step has nothing to scan", {})
+    if transform is not None:
+        return Choice("reference", transform, {})
     passed_over: dict[str, str] = {}
     for candidate in _PREFERENCE.get(u.device.type, ("torch",)):
         obstacle = _obstacle(candidate, u, weights, spec, packed)
@@ -92,6 +119,20 @@ def resolve(
             return Choice(candidate, f"the fastest that runs this call on {u.device.type}", passed_over)
         passed_over[candidate] = obstacle
     return Choice("reference", "no faster backend runs this call", passed_over)
+
+
+def _transform() -> str | None:
+    """What of `torch.func` or of forward mode is at work that operators with gradients of their own know nothing of."""
+    if torch.compiler.is_compiling():
+        return None
+    if forward_ad._current_level >= 0:
+        return "forward mode goes through the plain definition alone"
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        return None
+    kinds = {interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack()}
+    if kinds & {TransformType.Grad, TransformType.Jvp}:
+        return "derivatives by torch.func go through the plain definition alone"
+    return None
 
 
 def current_ops(u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None) -> SSMOps:
@@ -209,7 +250,7 @@ def selective_operator(u: Tensor) -> Callable[..., Tensor] | None:
 
 
 def _choose(u: Tensor, weights: SSMWeights | None, spec: SSMSpec | None, *, packed: bool = False) -> str:
-    choice = resolve(_requested[-1], u, weights, spec, packed=packed)
+    choice = resolve(_requests.stack[-1], u, weights, spec, packed=packed)
     if not torch.compiler.is_compiling():
         _ran[-1] = choice.backend
         for backend, why in choice.passed_over.items():

@@ -49,7 +49,7 @@ class Block(nn.Module):
         statistics = self.norm.statistics(x, valid)
         if self.recompute and torch.is_grad_enabled():
             result: tuple[Tensor, SSMState] = checkpoint(
-                self._transform, x, gaps, statistics, valid, state, use_reentrant=False
+                kernels.keep_backend(self._transform), x, gaps, statistics, valid, state, use_reentrant=False
             )
             return result
         return self._transform(x, gaps, statistics, valid, state)

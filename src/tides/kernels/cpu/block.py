@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import _SingleLevelFunction, once_differentiable
+from torch.autograd.function import _SingleLevelFunction
 
 from tides.functional.layout import reversed_gaps
 from tides.functional.mixes import LowRankMix
@@ -22,6 +22,7 @@ from tides.kernels.cpu.block_config import BlockConfig
 from tides.kernels.cpu.block_layout import layout_of, ordered, places_of
 from tides.kernels.cpu.block_pass import BlockPass, BlockTape, panel_size
 from tides.kernels.cpu.statistics_rows import add_moments_gradient, moments
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.flat import flatten, unflatten
 from tides.kernels.statistics import RunningNorm
 
@@ -145,7 +146,7 @@ class BlockFunction(_SingleLevelFunction):
         return hidden, torch.view_as_complex(last)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor | None, d_last: Tensor | None) -> tuple[Any, ...]:
         run: BlockPass = ctx.run
         x, vector, *saved = ctx.saved_tensors

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import _SingleLevelFunction, once_differentiable
+from torch.autograd.function import _SingleLevelFunction
 
 from tides.errors import ShapeError
 from tides.functional.layout import reversed_gaps
@@ -18,6 +18,7 @@ from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.flat import flatten, unflatten
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
@@ -156,7 +157,7 @@ class BlockFunction(_SingleLevelFunction):
         return out, *last
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
         x, gaps, behind, valid, seed, packed, *kept = ctx.saved_tensors
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import _SingleLevelFunction, once_differentiable
+from torch.autograd.function import _SingleLevelFunction
 
 from tides.functional.mixes import LowRankMix
 from tides.functional.ssm import SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.flat import unflatten
 from tides.kernels.statistics import RunningNorm
 from tides.kernels.triton.block import block_inputs, both_gaps
@@ -107,7 +108,7 @@ class WideFunction(_SingleLevelFunction):
         return out, *last
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
         x, gaps, behind, valid, seed, packed, kept = ctx.saved_tensors
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
