@@ -1,6 +1,7 @@
 """Trials on a shared storage: by slot, once each, also when a worker is killed."""
 
 import getpass
+import itertools
 import os
 import pwd
 import shutil
@@ -185,6 +186,41 @@ def test_a_dead_worker_loses_its_trial_to_the_next(tmp_path: Path) -> None:
     assert found[0].params == trial.params
     states = [t.state for t in dead.get_trials() if t.number == 0]
     assert states == [TrialState.FAIL]
+
+
+def test_a_worker_that_died_before_its_first_heartbeat_loses_its_trial_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = itertools.count(step=3600)
+    monkeypatch.setattr("tides.experiments.sweep_study.time.monotonic", lambda: next(hour))
+    dead = study(storage(tmp_path))
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        dead.ask()
+    heard: list[tuple[int, list[int]]] = []
+    found = settle(
+        study(storage(tmp_path)), parabola, 2, watch=lambda settled, held: heard.append((settled, [*held])), poll=0.01
+    )
+    assert [slot_of(t) for t in found] == [0, 1]
+    assert [t.state for t in dead.get_trials() if t.number == 0] == [TrialState.FAIL]
+    assert drawn(found) == drawn(settle(study(storage(tmp_path), "alone"), parabola, 2))
+    assert (1, [0]) in heard
+
+
+def test_a_worker_whose_trial_has_no_heartbeat_yet_is_given_time(tmp_path: Path) -> None:
+    alive = study(storage(tmp_path))
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        trial = alive.ask()
+
+    class Waited(Exception):
+        pass
+
+    def stop(settled: int, awaited: Any) -> None:
+        if awaited:
+            raise Waited
+
+    with pytest.raises(Waited):
+        settle(study(storage(tmp_path)), parabola, 2, watch=stop)
+    assert alive.get_trials()[trial.number].state is TrialState.RUNNING
 
 
 @pytest.fixture

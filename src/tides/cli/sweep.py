@@ -1,6 +1,7 @@
 """`tides sweep`: search for a configuration on validation data; several workers may share one storage."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,13 +107,14 @@ def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) 
 
     from tides.experiments.sweep import run_sweep
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(TextColumn(sweep.name), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
         task = bar.add_task("", total=options.trials)
 
-        def show(settled: int) -> None:
+        def show(settled: int, awaited: Sequence[int]) -> None:
+            held = f"waiting for trial {', '.join(map(str, awaited))} of another worker" if awaited else ""
             # A study may have settled more trials than this call asks for.
-            bar.update(task, completed=settled, total=max(options.trials, settled))
+            bar.update(task, completed=settled, total=max(options.trials, settled), description=held)
 
         return run_sweep(sweep, options, folder, show)
 

@@ -143,7 +143,10 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
 
 
 def run_sweep(
-    sweep: Sweep, options: Options, folder: Path, watch: Callable[[int], None] = lambda settled: None
+    sweep: Sweep,
+    options: Options,
+    folder: Path,
+    watch: Callable[[int, Sequence[int]], None] = lambda settled, awaited: None,
 ) -> Result:
     """Settle all trials, here or beside other workers, then write record and chosen configuration."""
     from tides.experiments import sweep_study as studies

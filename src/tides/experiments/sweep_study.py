@@ -1,9 +1,9 @@
 """Trials on a shared storage: who computes which configuration, and what happens when a worker dies.
 
 A sweep of N trials has the slots 0 … N − 1. What is drawn for a slot depends on the seed and the slot alone, so any
-number of workers, started at any time, see the same configurations. A worker that is killed stops sending heartbeats;
-its slot is then dealt again. A slot is settled once: duplicates that two workers deal at the same moment give way to
-the older one.
+number of workers, started at any time, see the same configurations. A worker that is killed sends no heartbeats any
+more; its slot is then dealt again. A slot is settled once: duplicates that two workers deal at the same moment give
+way to the older one.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ try:
     from optuna.samplers import BaseSampler, RandomSampler, TPESampler
     from optuna.study import StudyDirection
     from optuna.trial import FrozenTrial, Trial, TrialState
+    from sqlalchemy import text
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError as missing:
     raise TidesError('sweeps need optuna: pip install "tides-ssm[sweep]"') from missing
@@ -33,6 +34,10 @@ _DIRECTIONS = {"minimise": StudyDirection.MINIMIZE, "maximise": StudyDirection.M
 _FEWEST_FOR_IMPORTANCE = 4
 # Trials that are watched to the end before the median may stop another one, and epochs that each may take in any case.
 _UNPRUNED_TRIALS, _UNPRUNED_EPOCHS = 4, 3
+
+
+Watch = Callable[[int, Sequence[int]], None]
+"""Hears the number of settled slots, and the slots that are waited for."""
 
 
 class _Surplus(Exception):
@@ -150,13 +155,15 @@ def settle(
     objective: Callable[[Trial], float],
     trials: int,
     *,
-    watch: Callable[[int], None] = lambda settled: None,
+    watch: Watch = lambda settled, awaited: None,
     poll: float = 0.5,
 ) -> list[FrozenTrial]:
     """Work until all slots are settled, here or by other workers; their trials, in the order of the slots.
 
-    A study that has settled more slots than `trials` keeps them.
+    A study that has settled more slots than `trials` keeps them. `watch` hears how many are settled and, when nothing
+    is left to begin, which slots other workers still hold.
     """
+    silence = _Silence(study)
     trials = max(trials, 1 + max(map(slot_of, filter(is_settled, study.get_trials(deepcopy=False))), default=-1))
 
     def guarded(trial: Trial) -> float:
@@ -173,8 +180,9 @@ def settle(
     while True:
         _fail_stale(study)
         known = study.get_trials(deepcopy=False)
+        silence.fail_dead(known)
         done = settled_trials(known, trials)
-        watch(len(done))
+        watch(len(done), [])
         if len(done) == trials:
             return done
         lost = _lost_slots(known, trials)
@@ -189,6 +197,7 @@ def settle(
                 if not str(error).startswith("Cannot tell a"):
                     raise
         else:
+            watch(len(done), sorted(set(range(trials)) - {slot_of(trial) for trial in done}))
             time.sleep(poll)
 
 
@@ -218,6 +227,32 @@ def _lost_slots(known: Sequence[FrozenTrial], trials: int) -> list[int]:
     """Slots whose number was dealt and that nobody has settled or is working on."""
     held = {slot_of(trial) for trial in known if is_settled(trial) or not trial.state.is_finished()}
     return [slot for slot in range(min(trials, len(known))) if slot not in held]
+
+
+class _Silence:
+    """Finds workers that were killed between the creation of a trial and its first heartbeat, which Optuna overlooks.
+
+    They get as long as others, counted by the clock of the one who waits: those of two machines need not agree.
+    """
+
+    def __init__(self, study: optuna.Study) -> None:
+        self._study, self._since = study, dict[int, float]()
+        storage: Any = study._storage
+        self._store: optuna.storages.RDBStorage = storage._backend
+
+    def fail_dead(self, known: Sequence[FrozenTrial]) -> None:
+        """Fail running trials that have stayed without a heartbeat for the grace period."""
+        running = {trial._trial_id: trial.number for trial in known if trial.state is TrialState.RUNNING}
+        heard = self._heard() if running else set()
+        now, grace = time.monotonic(), self._store.grace_period or 0
+        self._since = {number: self._since.get(number, now) for one, number in running.items() if one not in heard}
+        for number, since in self._since.items():
+            if now - since > grace:
+                self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _heard(self) -> set[int]:
+        with self._store.engine.connect() as connection:
+            return set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
 
 
 def _fail_stale(study: optuna.Study) -> None:
