@@ -19,6 +19,7 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
     with path.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path.name}: found text in UTF-16; save it as UTF-8")
+    _check_delimiter(path, delimiter)
     names = tuple(_reader(path, delimiter, None, ()).schema.names)
     refuse_repeats(names, path.name)
 
@@ -43,6 +44,20 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
             raise DataError(f"{path.name}: cannot be read: {error}") from None
 
     return Table(path.name, names, chunks, text=True)
+
+
+def _check_delimiter(path: Path, delimiter: str) -> None:
+    """Spreadsheets of many countries separate columns by semicolons, which would make one column of all."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="detect") as file:
+        header = file.read(1 << 16).partition(b"\n")[0].decode(errors="replace")
+    other = next((mark for mark in ",;\t|" if mark in header), None)
+    if other is not None and delimiter not in header:
+        raise DataError(
+            f"{path.name}: found columns separated by {other!r}, wanted {delimiter!r}; save the file so, or give a frame "
+            f"that pandas reads with sep={other!r}"
+        )
 
 
 def _reader(path: Path, delimiter: str, wanted: Sequence[str] | None, numeric: Sequence[str]) -> Any:
