@@ -57,8 +57,9 @@ def test_answers_do_not_depend_on_the_rest_of_the_batch(fitted: TIDESClassifier)
 
 
 def test_the_same_seed_gives_the_same_model(fitted: TIDESClassifier) -> None:
-    again = TIDESClassifier(**FAST).fit(levels())
-    np.testing.assert_array_equal(again.predict_proba(levels(5, 3)), fitted.predict_proba(levels(5, 3)))
+    for seed in (0, np.int64(0)):
+        again = TIDESClassifier(**{**FAST, "random_state": seed}).fit(levels())
+        np.testing.assert_array_equal(again.predict_proba(levels(5, 3)), fitted.predict_proba(levels(5, 3)))
 
 
 def test_saved_and_loaded_it_answers_the_same(fitted: TIDESClassifier, tmp_path: Path) -> None:
@@ -245,6 +246,13 @@ def test_class_weights() -> None:
         TIDESClassifier(**FAST, class_weight={"low": 1.0}).fit(data)
     with pytest.raises(ConfigError, match="class_weight: found 'even'"):
         TIDESClassifier(**FAST, class_weight="even").fit(data)  # type: ignore[arg-type]
+    for weight, message in (
+        (-5.0, "found -5.0 for class 'high'"),
+        (np.nan, "found nan"),
+        (0.0, "found 0 for every class"),
+    ):
+        with pytest.raises(ConfigError, match=f"class_weight: {message}"):
+            TIDESClassifier(**FAST, class_weight={"low": 0.0, "high": weight}).fit(data)
 
 
 def test_an_interrupted_fit_continues(tmp_path: Path) -> None:

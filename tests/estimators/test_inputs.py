@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -36,3 +37,11 @@ def test_nothing_is_no_data(estimator: Any) -> None:
     estimator.fit(levels(12))
     with pytest.raises(DataError, match="X: holds no series"):
         estimator.predict(levels(12)[:0])
+
+
+def test_features_are_counted_anew_in_every_fit() -> None:
+    rng, y = np.random.default_rng(0), np.arange(12) % 2
+    model = TIDESClassifier(**QUICK).fit(rng.normal(size=(12, 9)), y)
+    model.fit([rng.normal(size=(1, 5 + i % 3)) for i in range(12)], y)
+    assert not hasattr(model, "n_features_in_")
+    assert len(model.predict([rng.normal(size=7)])) == 1

@@ -14,6 +14,8 @@
     static_features   names of the encoded static features in order; [] without. Numbers are themselves, a category is
                 a one-hot block; NaN = not recorded. Classifier and regressor take them as `static=`, a forecaster
                 as further input channels behind `channels` in every row
+    fit         best_epoch, n_iter (epochs trained), series (how many trained, validated, calibrated), and for matrices
+                n_features_in; absent in folders of earlier versions
     classes     classifier: the class behind each logit (numbers, truth values or text)
     targets     regressor: the number of outputs; null where y had one axis
     horizon     forecaster: how far ahead it was trained, in `unit`

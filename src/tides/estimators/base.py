@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -42,6 +43,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
     _label_kind: ClassVar[LabelKind] = "auto"
     _calibration: ClassVar[str] = "all"
     """What `fit` reads from the training data into the network; "none" where `_network` does so itself."""
+    _network_kind: ClassVar[type[nn.Module]]
     model_: nn.Module
     schema_: Schema
     task_: Task
@@ -147,6 +149,11 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         without_columns = is_table(X) and columns.id is None and columns.time is None and not isinstance(X, (str, Path))
         if without_columns or (not is_table(X) and is_matrix(X)):
             X = validate_data(self, X, reset=not fitted, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
+        elif not fitted:
+            # They belong to an earlier fit on a matrix.
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(self, name):
+                    delattr(self, name)
         schema = self.schema_ if fitted else None
         data = read_series(X, times, columns, labels=labels, label_kind=self._label_kind, schema=schema)
         if len(data) == 0:
@@ -168,7 +175,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             generator = check_random_state(self.random_state)
         except ValueError as error:
             raise ConfigError(f"random_state: found {self.random_state!r}, wanted a whole number or None") from error
-        seed = int(generator.randint(2**31 - 1)) if not isinstance(self.random_state, int) else self.random_state
+        given = isinstance(self.random_state, Integral)
+        seed = int(self.random_state if given else generator.randint(2**31 - 1))
         device = local_device(self.device)
         check_device(device)
         parts = self._parts(data, seed)
@@ -206,6 +214,10 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
         """What `estimator.json` holds besides parameters and schema."""
+
+    @abstractmethod
+    def _width(self, facts: dict[str, Any]) -> int:
+        """With how many numbers a network answers that belongs to these facts, once `schema_` is there."""
 
     @abstractmethod
     def _restore(self, facts: dict[str, Any]) -> None:

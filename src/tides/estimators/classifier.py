@@ -42,6 +42,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     """
 
     _label_kind: ClassVar[LabelKind] = "class"
+    _network_kind: ClassVar[type[nn.Module]] = SequenceClassifier
     classes_: NDArray[Any]
 
     def __init__(
@@ -188,10 +189,19 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         missing = [one for one in self.classes_.tolist() if one not in self.class_weight]
         if missing:
             raise ConfigError(f"class_weight: class {missing[0]!r} has no weight")
-        return Classification(tuple(float(self.class_weight[one]) for one in self.classes_.tolist()))
+        weights = {one: float(self.class_weight[one]) for one in self.classes_.tolist()}
+        for one, weight in weights.items():
+            if not 0 <= weight < np.inf:
+                raise ConfigError(f"class_weight: found {weight} for class {one!r}, wanted a finite number ≥ 0")
+        if not any(weights.values()):
+            raise ConfigError("class_weight: found 0 for every class, wanted a weight above zero for some")
+        return Classification(tuple(weights.values()))
 
     def _facts(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist()}
+
+    def _width(self, facts: dict[str, Any]) -> int:
+        return len(facts["classes"])
 
     def _restore(self, facts: dict[str, Any]) -> None:
         self.classes_ = np.array(facts["classes"])

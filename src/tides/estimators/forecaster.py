@@ -56,6 +56,7 @@ class TIDESForecaster(TIDESEstimator):
     """
 
     _calibration: ClassVar[str] = "none"
+    _network_kind: ClassVar[type[nn.Module]] = Forecaster
     task_: Forecasting
     model_: Forecaster
 
@@ -305,6 +306,9 @@ class TIDESForecaster(TIDESEstimator):
     def _facts(self) -> dict[str, Any]:
         facts = {"horizon": self.horizon_, "gaussian": self.gaussian, "spread_scale": list(self.task_.scale or ())}
         return facts | self.calibrated_.to_dict()
+
+    def _width(self, facts: dict[str, Any]) -> int:
+        return len(self.schema_.channels) * (2 if facts["gaussian"] else 1)
 
     def _restore(self, facts: dict[str, Any]) -> None:
         self.horizon_ = float(facts["horizon"])

@@ -60,7 +60,7 @@ def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> T
         **_time_policy(data),
         **(estimator.model or {}),
     }
-    return TIDESConfig(**fields)
+    return TIDESConfig.from_dict(_plain(fields))
 
 
 def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:
@@ -83,7 +83,12 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
         "calibrate": estimator._calibration,
         **(estimator.training or {}),
     }
-    return TrainConfig.from_dict(fields)
+    return TrainConfig.from_dict(_plain(fields))
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """numpy's numbers as Python's: a grid search draws them from arrays."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()}
 
 
 def _check_table(name: str, found: Any) -> None:

@@ -24,6 +24,7 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """
 
     _label_kind: ClassVar[LabelKind] = "number"
+    _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Train on X with numbers y; tables and data sets may bring their own labels."""
@@ -72,6 +73,9 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
 
     def _facts(self) -> dict[str, Any]:
         return {"targets": self.targets_}
+
+    def _width(self, facts: dict[str, Any]) -> int:
+        return int(facts["targets"] or 1)
 
     def _restore(self, facts: dict[str, Any]) -> None:
         self.targets_ = facts["targets"]
