@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tides.data import collate, from_arrays
@@ -40,6 +41,8 @@ def test_univariate_time_first_and_shared_times() -> None:
     data = from_arrays(CASES.transpose(0, 2, 1), times=[0.0, 0.5, 4.0, 4.5], layout="time-first")
     np.testing.assert_array_equal(data[2].values, CASES[2].T)
     np.testing.assert_array_equal(data[2].times, [0.0, 0.5, 4.0, 4.5])
+    later = pd.Series([0.0, 0.5, 4.0, 4.5], index=[5, 6, 7, 8])
+    np.testing.assert_array_equal(from_arrays(CASES, times=later)[2].times, later)
     assert from_arrays([[1.0, 2.0], [3.0]])[1].values.shape == (1, 1)
 
 

@@ -103,7 +103,8 @@ def _floats(array: Any, what: str) -> NDArray[np.floating[Any]]:
 def _clocks(times: Any, values: list[NDArray[Any]]) -> list[NDArray[np.float64]]:
     if times is None:
         return [np.arange(len(one), dtype=np.float64) for one in values]
-    shared = np.ndim(times[0]) == 0 if len(times) else True
+    # The first by place: times[0] of a pandas Series is the one that is called 0.
+    shared = np.ndim(next(iter(times), 0)) == 0
     clocks = [_clock(times)] * len(values) if shared else [_clock(one) for one in times]
     if len(clocks) != len(values):
         raise DataError(f"times for {len(clocks)} cases; X has {len(values)}")
