@@ -91,11 +91,11 @@ def load_columns(pointer, step, live, column, STRIDE: tl.constexpr, inside):
 
 @triton.jit
 def sum_inner(
-    x, affine, valid, packed, readout, seed, d_y, d_inner, partial, N, start, rows, tiles, first, model, at_skip,
+    x, affine, valid, packed, readout, seed, d_inner, partial, N, start, rows, tiles, first, model, at_skip,
     H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
     HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ d_inner ⊗ GELU(y), Σ d_inner and Σ dy ⊙ u."""
+    """Σ d_inner ⊗ GELU(y) and Σ d_inner."""
     h = tl.arange(0, HB)
     # Value and gate side by side.
     both = tl.arange(0, 2 * FB)
@@ -103,21 +103,17 @@ def sum_inner(
     place = both // FB * F + f
     total = tl.zeros((2 * FB, HB), tl.float32)
     bias = tl.zeros((2 * FB, BM), tl.float32)
-    skip = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
         local = first + tile * BM + tl.arange(0, BM)
         live = (local < rows) & (start + local < N)
         row = model * N + start + local
         local += model * rows
         change = load_columns(d_inner, local, live, place, 2 * F, f < F)
-        behind = tl.load(d_y + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
-        u, _, _, _, activated = load_activation(
+        _, _, _, _, activated = load_activation(
             x, affine, valid, packed, readout, seed, row, local, live, at_skip, H, HB, HAS_VALID, DROP
         )
         total = product(split(change), split(activated), PRECISION, total)
         bias += change
-        skip += behind * u
-    add_sums(partial, h, tl.sum(skip, axis=0), h < H, start)
     # A map's weight, then its bias, for value and for gate.
     at = H + both // FB * (F * H + F)
     inside = (f < F)[:, None] & (h < H)[None, :]
@@ -127,25 +123,31 @@ def sum_inner(
 
 @triton.jit
 def sum_outer(
-    gradient, seed, gated, partial, N, start, rows, tiles, first, model, H: tl.constexpr, F: tl.constexpr,
-    HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr, DROP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    gradient, x, affine, valid, seed, d_y, gated, partial, N, start, rows, tiles, first, model, H: tl.constexpr,
+    F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
+    HAS_VALID: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ g ⊗ (value ⊙ gate) and Σ g."""
+    """Σ g ⊗ (value ⊙ gate), Σ g and Σ dy ⊙ u."""
     h = tl.arange(0, HB)
     f = tl.arange(0, FB)
     total = tl.zeros((FB, HB), tl.float32)
     bias = tl.zeros((BM, HB), tl.float32)
+    skip = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
         local = first + tile * BM + tl.arange(0, BM)
         live = (local < rows) & (start + local < N)
         row = model * N + start + local
         passed = load_columns(gated, model * rows + local, live, f, F, f < F)
-        g = tl.load(gradient + row[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
+        at = row[:, None] * H + h[None, :]
+        g = tl.load(gradient + at, live[:, None] & (h < H)[None, :], 0.0)
+        _, u, _ = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+        skip += tl.load(d_y + at, live[:, None] & (h < H)[None, :], 0.0) * u
         if DROP > 0:
             g = g * kept(seed, 1, row, HB, DROP)
         total = product(split(passed), split(g), PRECISION, total)
         bias += g
+    add_sums(partial, h, tl.sum(skip, axis=0), h < H, start)
+    partial += H + 2 * (F * H + F)
     inside = (f < F)[:, None] & (h < H)[None, :]
     add_sums(partial, h[None, :] * F + f[:, None], total, inside, start)
     add_sums(partial, H * F + h, tl.sum(bias, axis=0), h < H, start)
@@ -159,7 +161,7 @@ def tail_sums_kernel(
 ):  # fmt: skip
     """Sums for the weights of tail and skip, over all ranges so far.
 
-    The grid's first axis: programs for skip and the inner maps, and programs for the outer one.
+    The grid's first axis: programs for the inner maps, and programs for the outer one and for skip, which read as much.
     """
     kind = tl.program_id(0)
     program = tl.program_id(1).to(tl.int64)
@@ -169,11 +171,11 @@ def tail_sums_kernel(
     first = program * tiles * BM
     if kind == 0:
         sum_inner(
-            x, affine + model * 2 * H, valid, packed, readout, seed + model, d_y, d_inner, partial, N, start, rows,
-            tiles, first, model, at_skip, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
+            x, affine + model * 2 * H, valid, packed, readout, seed + model, d_inner, partial, N, start, rows, tiles,
+            first, model, at_skip, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
         )  # fmt: skip
     else:
         sum_outer(
-            gradient, seed + model, gated, partial + H + 2 * (F * H + F), N, start, rows, tiles, first, model, H, F,
-            HB, FB, BM, STAGES, DROP, PRECISION,
+            gradient, x, affine + model * 2 * H, valid, seed + model, d_y, gated, partial, N, start, rows, tiles, first,
+            model, H, F, HB, FB, BM, STAGES, HAS_VALID, DROP, PRECISION,
         )  # fmt: skip
