@@ -57,6 +57,9 @@ def test_a_torn_file_of_a_killed_write_is_not_a_record(tmp_path: Path) -> None:
         ({"cell_id": "0" * 16}, "does not belong to its config"),
         ({"config": {"model": "other"}}, "does not belong to its config"),
         ({"schema": 99}, "found record schema 99, wanted 1"),
+        ({"results": {}}, "results: found {}, wanted a table"),
+        ({"results": None}, "results: found None, wanted a table"),
+        ({"config": [1]}, r"config: found \[1\], wanted a table"),
     ],
 )
 def test_an_altered_record_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:

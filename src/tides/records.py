@@ -86,15 +86,24 @@ def read_record(path: Path) -> Record:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a readable record ({error}); delete it to have it recomputed") from error
+    record = to_record(content, str(path))
+    if record.cell_id != cell_id(record.config):
+        raise DataError(f"{path}: cell_id {record.cell_id} does not belong to its config ({cell_id(record.config)})")
+    return record
+
+
+def to_record(content: Any, place: str) -> Record:
+    """The record in what was read as JSON at `place`, with all its fields, a configuration and results."""
     names = {field.name for field in fields(Record)}
     if not isinstance(content, dict) or set(content) != names:
         found = sorted(content) if isinstance(content, dict) else type(content).__name__
-        raise DataError(f"{path}: found fields {found}, wanted {sorted(names)}")
+        raise DataError(f"{place}: found fields {found}, wanted {sorted(names)}")
     record = Record(**content)
     if record.schema != SCHEMA:
-        raise DataError(f"{path}: found record schema {record.schema}, wanted {SCHEMA}")
-    if record.cell_id != cell_id(record.config):
-        raise DataError(f"{path}: cell_id {record.cell_id} does not belong to its config ({cell_id(record.config)})")
+        raise DataError(f"{place}: found record schema {record.schema}, wanted {SCHEMA}")
+    for name in ("config", "results"):
+        if not isinstance(content[name], dict) or not content[name]:
+            raise DataError(f"{place}: {name}: found {content[name]!r}, wanted a table that is not empty")
     return record
 
 

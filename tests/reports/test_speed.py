@@ -136,8 +136,12 @@ def test_a_results_file_is_read_back_and_others_are_refused(tmp_path: Path) -> N
     assert speed.read_results(file) == fast_lengths()
     with pytest.raises(DataError, match="--where"):
         speed.read_results(file, ["backend=triton"])
-    file.write_text('{"records": [{"name": 1}]}', encoding="utf-8")
-    with pytest.raises(DataError, match="not a file of"):
+    for text in ('{"records": [{"name": 1}]}', '{"records": {"name": 1}}', "{"):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match="not a file of"):
+            speed.read_results(file)
+    speed.write_results(file, [Record(**{**vars(fast_lengths()[0]), "experiment": "uea"})], {})
+    with pytest.raises(DataError, match="found records of uea, wanted speed or efficiency"):
         speed.read_results(file)
 
 

@@ -97,6 +97,16 @@ def test_two_settings_of_one_seed_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_seeds_of_different_settings_are_no_sample(tmp_path: Path) -> None:
+    trained = [uea_record("SCP1", seed, 60) for seed in (1, 2)]
+    for one, epochs in zip(trained, (2, 3), strict=True):
+        write(tmp_path, record("uea", {**one.config, "train": {"epochs": epochs}}, one.results))
+    with pytest.raises(DataError, match=r"SCP1, tides, paper, walker: records with different settings.*train\.epochs"):
+        uea.report(tmp_path)
+    assert "1 seed" in uea.report(tmp_path, ["train.epochs=2"])[1]
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_budgets_that_ended_a_run_are_named(folder: Path) -> None:
     other = uea_record("SCP1", 2345, 60)
     config = {**other.config, "model": "lru", "train": {"steps": 1000}}

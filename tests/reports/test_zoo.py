@@ -11,6 +11,7 @@ from tides import baselines
 from tides.errors import DataError
 from tides.records import Record, cell_id, environment, timestamp, write_record
 from tides.reports import zoo
+from tides.reports.selection import real_records
 from tides.reports.table import Table
 from tides.reports.zoo_results import NOT_RUN, Sample, accuracy_table, error_table
 
@@ -89,7 +90,7 @@ def test_ours_stand_below_the_published_accuracies(tmp_path: Path) -> None:
     assert page == tmp_path / "zoo" / "report" / "index.html"
     assert "Some processor" in summary
     assert "log-signature tokens" in page.read_text(encoding="utf-8")
-    found = rows(accuracy_table(zoo._results(tmp_path / "uea", [])[0], zoo._of("classification")))
+    found = rows(accuracy_table(real_records(tmp_path / "uea", ["uea"])[0], zoo._of("classification")))
     # 89.9 ± 4.6 and 70.8 ± 0.8 over five seeds: nine standard errors. The shorter of two budgets is not counted.
     assert found["s5"][1] == "89.9 ± 4.6\nours 70.8 ± 0.8\nstopped after 1,000 steps, differs"
     assert found["s5"][2].endswith(NOT_RUN)
@@ -102,13 +103,23 @@ def test_ours_stand_below_the_published_accuracies(tmp_path: Path) -> None:
     assert "gru-d" not in found
 
 
+def test_where_chooses_from_the_records_of_both_experiments(tmp_path: Path) -> None:
+    accuracy(tmp_path / "uea", "mamba", 1, 0.8)
+    errors(tmp_path / "physiome", "linodenet", "LI01", [0.08])
+    folder = costs(tmp_path / "zoo")
+    # Only the records of `uea` have seeds; those of `physiome` stay.
+    assert "ours 0.080" in zoo.report(folder, ["seed=1"])[1]
+    with pytest.raises(DataError, match="no record has the setting sed"):
+        zoo.report(folder, ["sed=1"])
+
+
 def test_ours_stand_below_the_published_errors(tmp_path: Path) -> None:
     errors(tmp_path / "physiome", "linodenet", "LI01", [0.08, 0.09, 0.085, 0.08, 0.09])
     errors(tmp_path / "physiome", "linodenet", "LI01", [9.0, 9.0], epochs=1)
     errors(tmp_path / "physiome", "imts-mixer", "LI01", [0.2, 0.2, None, 0.2, 0.2])
     errors(tmp_path / "physiome", "cru", "HOD01", [None])
     errors(tmp_path / "physiome", "grafiti", "LI01", [0.3] * 5, epochs=45)
-    table = error_table(zoo._results(tmp_path / "physiome", [])[0], zoo._of("forecasting"))
+    table = error_table(real_records(tmp_path / "physiome", ["physiome"])[0], zoo._of("forecasting"))
     assert table.columns == ["model", "LI01", "HOD01"]
     found = rows(table)
     assert found["linodenet"][1] == "0.084 ± 0.009\nours 0.085 ± 0.005\nstopped after 15 epochs"

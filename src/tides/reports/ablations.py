@@ -38,7 +38,7 @@ Results = dict[Change, dict[str, Record]]
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figure and tables; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     results = gather(records)
     document = Document(TITLE, out or folder / "report")
     document.say(_INTRODUCTION)

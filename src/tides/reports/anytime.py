@@ -46,7 +46,7 @@ Results = dict[Line, list[Record]]
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figures and tables; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     document = Document(TITLE, out or folder / "report")
     document.say(_INTRODUCTION)
     for comparison, results in gather(records).items():

@@ -56,7 +56,7 @@ class Comparison:
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figures and tables to `out`; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     out = out or folder / "report"
     out.mkdir(parents=True, exist_ok=True)
     pictures = [record for record in records if record.config["model"] == "task"]

@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figure and tables; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     groups = gather(records)
     numbers = published(NAME)
     document = Document(TITLE, out or folder / "report")

@@ -28,7 +28,7 @@ Results = dict[str, list[Record]]
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figures and tables; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     document = Document(TITLE, out or folder / "report")
     document.say(_INTRODUCTION)
     for (dataset, preset), results in gather(records).items():

@@ -2,21 +2,23 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tides.errors import DataError
-from tides.records import Record, timestamp, write_json
+from tides.records import Record, timestamp, to_record, write_json
 from tides.reports.document import MARKDOWN
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.published import published
-from tides.reports.selection import load_records
+from tides.reports.selection import check_experiments, load_records
 from tides.reports.speed_figure import draw
 from tides.reports.speed_summary import NAME, latest, machine, summarise
 from tides.reports.table import Table
 
 TITLE = "Speed: time and memory of a training step"
+# Both measure the same cells, so that either report can show the records of either.
+_MEASURED = (NAME, "efficiency")
 _COLUMNS = ["workload", "backend", "L", "step ms", "in a row ms", "forward ms", "graph ms", "peak MB", "tokens/s"]
 # How many times faster and smaller than the naive model and the transformer.
 _RATIOS = ["naive: time ×", "memory ×", "transformer: time ×", "memory ×", "% of ceiling"]
@@ -50,15 +52,20 @@ def report(source: Path, where: Sequence[str] = (), out: Path | None = None) -> 
 def read_results(source: Path, where: Sequence[str] = ()) -> list[Record]:
     """The newest record of every cell below a folder, or those of one results file."""
     if not source.is_file():
-        return latest(load_records(source, where)[0])
+        return latest(load_records(source, where, experiments=_MEASURED)[0])
     if where:
         raise DataError(f"--where {where[0]}: {source} is a file of results; choose from a folder of records instead")
-    content = json.loads(source.read_text(encoding="utf-8"))
-    names = {field.name for field in fields(Record)}
+    other = f"{source}: not a file of `tides bench speed --json`"
+    try:
+        content = json.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{other} ({error})") from error
     entries = content.get("records") if isinstance(content, dict) else None
-    if not entries or any(set(entry) != names for entry in entries):
-        raise DataError(f"{source}: not a file of `tides bench speed --json`")
-    return latest([Record(**entry) for entry in entries])
+    if not entries or not isinstance(entries, list):
+        raise DataError(other)
+    records = [to_record(entry, f"{other}, record {place}") for place, entry in enumerate(entries)]
+    check_experiments(records, _MEASURED, source)
+    return latest(records)
 
 
 def write_results(path: Path, records: Sequence[Record], protocol: dict[str, Any]) -> None:

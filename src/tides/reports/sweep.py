@@ -16,7 +16,7 @@ TITLE = "Sweeps"
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figures and tables of all sweeps below `folder`; the path of the page, and a summary."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     document = Document(TITLE, out or folder / "report")
     document.say(_INTRODUCTION)
     document.table("sweeps", summary_table(records))

@@ -11,7 +11,7 @@ from tides.records import Record
 from tides.reports import uea_figure
 from tides.reports.document import Document
 from tides.reports.published import published
-from tides.reports.selection import load_records
+from tides.reports.selection import load_records, settings
 from tides.reports.statistics import bootstrap_mean, ranks, spread, wilcoxon, wilson, wins
 from tides.reports.table import Table
 from tides.reports.zoo_results import short_of_steps
@@ -41,7 +41,7 @@ Results = dict[Group, dict[str, list[Record]]]
 
 def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> tuple[Path, str]:
     """Write page, figure and tables; returns the page's path and a summary for a terminal."""
-    records, quick = load_records(folder, where)
+    records, quick = load_records(folder, where, experiments=[NAME])
     results = gather(records)
     document = Document(TITLE, out or folder / "report")
     document.say(_INTRODUCTION)
@@ -65,7 +65,7 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
 
 
 def gather(records: Sequence[Record]) -> Results:
-    """Groups of records; two trainings of one group and seed cannot stand in the same table."""
+    """Groups of records; seeds of different settings, or two trainings of one seed, cannot stand in the same cell."""
     results: Results = {}
     order = {name: place for place, name in enumerate(published(NAME)["datasets"])}
     for record in sorted(records, key=lambda r: (order.get(r.config["dataset"], len(order)), r.config["seed"])):
@@ -76,6 +76,11 @@ def gather(records: Sequence[Record]) -> Results:
             raise DataError(
                 f"{config['dataset']}, {config['preset']}, {config['protocol']}: two records of seed {config['seed']} "
                 "with different settings; choose one with --where key=value"
+            )
+        if same and (differs := _difference(same[0], record)) is not None:
+            raise DataError(
+                f"{config['dataset']}, {config['model']}, {config['preset']}, {config['protocol']}: records with "
+                f"different settings, first of {differs}; choose one with --where key=value"
             )
         same.append(record)
     return dict(sorted(results.items(), key=lambda item: _group_order(item[0])))
@@ -217,6 +222,14 @@ def _record(name: str) -> str:
     known = [model for model in [*numbers["model"], *numbers["later"]] if not np.isnan(model["mean"][place])]
     best = max(known, key=lambda model: model["mean"][place])
     return f"{best['mean'][place]:.1f}\n{best['name']}"
+
+
+def _difference(one: Record, other: Record) -> str | None:
+    """The first setting besides the seed in which two records differ."""
+    first, second = settings(one.config), settings(other.config)
+    missing = object()
+    differing = {key for key in first | second if first.get(key, missing) != second.get(key, missing)}
+    return min(differing - {"seed"}, default=None)
 
 
 def _paired(first: list[Record], second: list[Record]) -> list[tuple[float, float]]:

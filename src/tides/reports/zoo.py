@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tides.errors import DataError
-from tides.records import Record
 from tides.reports.document import Document
 from tides.reports.published import published
-from tides.reports.selection import load_records
+from tides.reports.selection import choose, real_records
 from tides.reports.table import Table
 from tides.reports.zoo_results import accuracy_table, error_table
 
@@ -45,15 +44,18 @@ def report(source: Path, where: Sequence[str] = (), out: Path | None = None) -> 
     for number, found in enumerate(measured):
         document.table(f"zoo-cost-{number}", cost_table(found))
     document.section("Results beside the published ones")
-    series, quick_series = _results(folder.parent / "uea", where)
+    series, quick_series = real_records(folder.parent / "uea", ["uea"])
+    forecasts, quick_forecasts = real_records(folder.parent / "physiome", ["physiome"])
+    chosen = choose([*series, *forecasts], where)
+    series = [record for record in chosen if record.experiment == "uea"]
+    forecasts = [record for record in chosen if record.experiment == "physiome"]
     document.table("zoo-uea", accuracy_table(series, _of("classification")))
     document.say(f"Sources: {published('uea')['source']}")
-    forecasts, quick_forecasts = _results(folder.parent / "physiome", where)
     errors = error_table(forecasts, _of("forecasting"))
     document.table("zoo-physiome", errors)
     if errors.rows:
         document.say(f"Sources: {published('physiome')['source']} {published('physiome')['caution']}")
-    return document.write([*series, *forecasts], quick_series + quick_forecasts)
+    return document.write(chosen, quick_series + quick_forecasts)
 
 
 def read_costs(source: Path) -> list[dict[str, Any]]:
@@ -111,16 +113,6 @@ def _milliseconds(seconds: float) -> str:
 
 def _of(task: str) -> list[dict[str, str]]:
     return [fact for fact in facts() if fact["task"] == task]
-
-
-def _results(folder: Path, where: Sequence[str]) -> tuple[list[Record], int]:
-    """Records of an experiment; none where there are only such as `--quick` made, which are no results."""
-    if not (folder / "records").is_dir():
-        return [], 0
-    try:
-        return load_records(folder, where)
-    except DataError:
-        return [], 0
 
 
 _INTRODUCTION = (
