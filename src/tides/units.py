@@ -55,5 +55,7 @@ def as_float(value: Any) -> float:
 
 def _unit_seconds(unit: str | None, value: Any, name: str) -> float:
     if unit is None:
-        raise DataError(f"{name}: found {value!r}, but this time axis has no unit; give a number")
+        raise DataError(
+            f"{name}: found {value!r}, but this time axis has no unit; give a number, or say the unit (unit=)"
+        )
     return seconds_per(unit)

@@ -180,6 +180,11 @@ def test_forecast(tmp_path: Path) -> None:
     wanted = [last["p03"] + pd.Timedelta(hours=h) for h in (6, 12, 24)]
     assert all(abs(a - b) < pd.Timedelta(milliseconds=1) for a, b in zip(asked, wanted, strict=True))
     assert (found["low"] < found["mean"]).all()
+    said = tides("predict", tmp_path / "model", table, "--coverage", "0.99", "--out", tmp_path / "wide.parquet")
+    assert "calibration series support at most" in said
+    assert (pd.read_parquet(tmp_path / "wide.parquet")["low"] < found["low"].min()).any()
+    with pytest.raises(TidesError, match="coverage: found 7"):
+        tides("predict", tmp_path / "model", table, "--coverage", "7", "--out", tmp_path / "wide.parquet")
     _check_zones(tmp_path / "model", table, found)
     pd.read_csv(table).drop(columns="died").to_csv(table, index=False)
     scored = json.loads(tides("evaluate", tmp_path / "model", table, "--json"))
@@ -197,6 +202,9 @@ def _check_zones(model: Path, table: Path, without: pd.DataFrame) -> None:
         answers = pd.read_csv(out, parse_dates=["charttime"]) if out.suffix == ".csv" else pd.read_parquet(out)
         assert str(answers["charttime"].dt.tz) == zone
         assert (answers["charttime"].dt.tz_convert("UTC").dt.tz_localize(None) == without["charttime"]).all()
+        tides("predict", model, path, "--at", "2031-05-04T00:00", "--out", out)
+        answers = pd.read_csv(out, parse_dates=["charttime"]) if out.suffix == ".csv" else pd.read_parquet(out)
+        assert (answers["charttime"] == pd.Timestamp("2031-05-04", tz=zone)).all()
 
 
 def test_the_table_is_not_overwritten_by_its_answers(model: Path, tmp_path: Path) -> None:
@@ -251,6 +259,9 @@ def test_regression(tmp_path: Path) -> None:
         ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         ([*COLUMNS, "--label", "died"], "column 'sex', row 0: found 'm'; wanted a number"),
+        ([*CLASSIFY, "--horizon", "3h"], "--horizon: belongs to --task forecast, found classify"),
+        ([*CLASSIFY, "--smoothing"], "--smoothing: belongs to --task forecast, found classify"),
+        ([*CLASSIFY, "--task", "regress", "--balanced"], "--balanced: belongs to --task classify, found regress"),
     ],
 )
 def test_mistakes_on_the_command_line(words: list[str], message: str, tmp_path: Path) -> None:
@@ -303,10 +314,15 @@ def test_mistakes_in_tables(model: Path, tmp_path: Path) -> None:
     fails(day, train, "has channel 'spo2' twice at the same 'charttime'|has channel 'hr' twice")
     fails(day, [*train, "--duplicates", "mean"], "column 'charttime': every series has a single time")
     predict: list[object] = ["predict", model, "TABLE", "--out", tmp_path / "pred.csv"]
-    fails(frame.assign(lactate=1.0), predict, "column 'lactate' is new; the model was trained on 'hr', 'spo2'")
+    fails(
+        frame.assign(lactate=1.0),
+        predict,
+        "column 'lactate' is new; the model was trained on 'hr', 'spo2'.*--ignore-new",
+    )
     fails(frame.drop(columns="hr"), predict, "channels='hr' is not a column")
     fails(frame.assign(sex="x"), predict, "category 'x' is not among")
     fails(frame, [*predict, "--at", "+6h"], "answers once for each series")
+    fails(frame, [*predict, "--coverage", "0.5"], "--coverage: .* answers without intervals")
     fails(frame, ["predict", tmp_path, "TABLE", "--out", tmp_path / "pred.csv"], r"has no estimator\.json")
     fails(frame, ["predict", model, "TABLE", "--out", tmp_path / "pred.xls"], "wanted a name that ends in")
     with pytest.raises(TidesError, match="no such file"):

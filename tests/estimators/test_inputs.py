@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import cross_val_score
 
 from tests.estimators.series import FAST, levels
 from tides.data import from_wide
-from tides.errors import DataError
+from tides.errors import ConfigError, DataError
 from tides.estimators import TIDESClassifier, TIDESForecaster
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 1}
@@ -45,3 +46,36 @@ def test_features_are_counted_anew_in_every_fit() -> None:
     model.fit([rng.normal(size=(1, 5 + i % 3)) for i in range(12)], y)
     assert not hasattr(model, "n_features_in_")
     assert len(model.predict([rng.normal(size=7)])) == 1
+
+
+def test_times_beside_arrays_may_be_lists_of_dates_and_any_series() -> None:
+    rng, y = np.random.default_rng(0), np.arange(12) % 2
+    X, dates = rng.normal(size=(12, 2, 5)), pd.date_range("2031-05-01", periods=5, freq="90min")
+    wanted = TIDESClassifier(unit="h", **QUICK).fit(X, y, times=dates)
+    zoned = list(dates.tz_localize("UTC").tz_convert("Europe/Berlin"))
+    for same in (list(dates), zoned, [zoned] * 12, dates.to_pydatetime().tolist(), pd.Series(dates, index=range(3, 8))):
+        np.testing.assert_array_equal(wanted.predict_proba(X, times=same), wanted.predict_proba(X, times=dates))
+        found = TIDESClassifier(unit="h", **QUICK).fit(X, y, times=same)
+        np.testing.assert_array_equal(found.predict_proba(X, times=dates), wanted.predict_proba(X, times=dates))
+    hours = np.arange(5) * 1.5
+    plain = TIDESClassifier(**QUICK).fit(X, y, times=pd.Series(hours, index=range(3, 8)))
+    for same in (
+        hours,
+        pd.DataFrame(np.tile(hours, (12, 1)), index=range(3, 15)),
+        [pd.Series(hours, index=range(3, 8))] * 12,
+    ):
+        np.testing.assert_array_equal(plain.predict_proba(X, times=same), plain.predict_proba(X, times=hours))
+
+
+def test_channels_are_not_named_beside_a_long_table() -> None:
+    long = smokers("light", "heavy").drop(columns="smokes").rename(columns={"x": "value"}).assign(item="x")
+    roles: dict[str, Any] = {"id": "p", "time": "t", "label": "y", "channel": "item", "value": "value"}
+    with pytest.raises(ConfigError, match="channels: found 'x' beside channel='item'; wanted channels for wide tables"):
+        TIDESClassifier(**roles, channels=["x"], **QUICK).fit(long)
+
+
+def test_plain_series_are_told_their_unit() -> None:
+    with pytest.raises(DataError, match=r"horizon: found '2h', .* no unit; give a number, or say the unit \(unit=\)"):
+        cross_val_score(TIDESForecaster("2h", **QUICK), levels(12), cv=2, error_score="raise")
+    scores = cross_val_score(TIDESForecaster("2h", unit="h", **QUICK), levels(12), cv=2, error_score="raise")
+    assert np.isfinite(scores).all()

@@ -23,7 +23,9 @@ def predict(
             "where it has none), a number."
         ),
     ] = None,
-    coverage: Annotated[float, typer.Option(help="Forecasts: share of values inside the intervals.")] = 0.9,
+    coverage: Annotated[
+        float | None, typer.Option(help="Forecasts: share of values inside the intervals; 0.9 by default.")
+    ] = None,
     ignore_new: Annotated[
         bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
     ] = False,
@@ -47,9 +49,12 @@ def predict(
     data = estimator.to_dataset(table)
     kind = type(estimator).__name__
     if kind == "TIDESForecaster":
-        columns = _forecasts(estimator, data, at, coverage, zone_of(table, estimator.time))
+        share = 0.9 if coverage is None else coverage
+        columns = _forecasts(estimator, data, at, share, zone_of(table, estimator.time))
     elif at is not None:
         raise ConfigError(f"--at: the model in {model} is a {kind} and answers once for each series")
+    elif coverage is not None:
+        raise ConfigError(f"--coverage: the model in {model} is a {kind} and answers without intervals")
     elif kind == "TIDESClassifier":
         columns = _classes(estimator, data)
     else:

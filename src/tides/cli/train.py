@@ -31,7 +31,7 @@ def train(
     unit: Annotated[str | None, typer.Option(help="Unit of time: s, min, h, d; dates are expressed in it.")] = None,
     duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
     test: Annotated[float, typer.Option(help="Share of the series kept apart for the final score.")] = 0.2,
-    balanced: Annotated[bool, typer.Option("--balanced", help="Every class counts the same.")] = False,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Classes: each counts the same.")] = False,
     smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: fill in the past too.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any argument of the estimator: hidden_size=64. Repeatable.")
@@ -160,6 +160,13 @@ def _estimator(
     from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor
 
     kind: Any = {"classify": TIDESClassifier, "regress": TIDESRegressor, "forecast": TIDESForecaster}[task]
+    for option, given, wanted in (
+        ("--horizon", horizon is not None, "forecast"),
+        ("--smoothing", smoothing, "forecast"),
+        ("--balanced", balanced, "classify"),
+    ):
+        if given and task != wanted:
+            raise ConfigError(f"{option}: belongs to --task {wanted}, found {task}; leave it out, or name that task")
     options["label"] = label
     if task == "classify":
         options |= {"class_weight": "balanced"} if balanced else {}

@@ -1,7 +1,8 @@
 """Whatever `fit` and `predict` are given, as one data set: tables, arrays, lists, dictionaries, data sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +19,11 @@ from tides.data.series import IrregularSeries
 from tides.data.sources import open_table
 from tides.data.tables import from_long, from_wide
 from tides.errors import ConfigError, DataError
+from tides.estimators.questions import in_utc
 
 Labels = Literal["required", "ignored"]
+Times = NDArray[Any] | list[NDArray[Any]]
+"""One vector for all series, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ def read_series(
 
 
 def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) -> IrregularDataset:
+    times = None if times is None else _plain_times(times)
     unit, origin = (columns.unit, None) if schema is None else (schema.unit, schema.origin)
     if schema is not None and schema.origin is not None and not _has_dates(times):
         found = "none" if times is None else "numbers"
@@ -116,7 +121,7 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     offset = 0 if schema is None else schema.offset
     if times is not None and len(times):
         if schema is None and not _has_dates(times):
-            offset = count_offset(_rows_of_times(times))
+            offset = count_offset(_rows(times))
         times, unit, origin = _numbers(times, unit, origin, offset)
         if schema is not None and schema.unit is None and origin is not None:
             raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
@@ -135,34 +140,42 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     return IrregularDataset(list(data), schema=schema)
 
 
-def _numbers(times: Any, unit: str | None, origin: str | None, offset: int) -> tuple[Any, str | None, str | None]:
+def _numbers(times: Times, unit: str | None, origin: str | None, offset: int) -> tuple[Any, str | None, str | None]:
     """Dates as numbers in the unit, counted from the earliest one or the training data's; numbers as they are, or
     counted from `offset`."""
-    one, rows = np.ndim(times[0]) == 0, _rows_of_times(times)
     if not _has_dates(times):
-        shifted = [row - offset for row in rows] if offset else []
-        return ((shifted[0] if one else shifted) if offset else times), unit, origin
+        return (_each(times, lambda row: row - offset) if offset else times), unit, origin
     unit = unit or "s"
-    origin = origin or str(min(row.min() for row in rows if len(row)))
-    encoded = [encode_dates(row, unit, origin) for row in rows]
-    return (encoded[0] if one else encoded), unit, origin
+    since = origin or str(min(row.min() for row in _rows(times) if len(row)))
+    return _each(times, lambda row: encode_dates(row, unit, since)), unit, since
 
 
-def _has_dates(times: Any) -> bool:
-    return times is not None and any(row.dtype.kind == "M" for row in _rows_of_times(times))
-
-
-def _rows_of_times(times: Any) -> list[NDArray[Any]]:
-    """One row for all series, or one for each."""
-    if not len(times):
-        return []
-    return [_plain_dates(times)] if np.ndim(times[0]) == 0 else [_plain_dates(row) for row in times]
+def _plain_times(times: Any) -> Times:
+    """Times as numpy has them: one vector for all series, or a list with one for each."""
+    times = np.asarray(times) if getattr(times, "ndim", 1) == 2 else times
+    shared = np.ndim(next(iter(times), 0)) == 0
+    return _plain_dates(times) if shared else [_plain_dates(row) for row in times]
 
 
 def _plain_dates(row: Any) -> NDArray[Any]:
-    """Times as numpy has them; pandas' dates with a zone as UTC, which numpy would keep as objects."""
+    """One vector of times; dates with a zone, and those in lists, would stay objects in numpy."""
     dates = getattr(row, "dt", row)
-    return np.asarray(row if getattr(dates, "tz", None) is None else dates.tz_convert(None))
+    plain = np.asarray(row if getattr(dates, "tz", None) is None else dates.tz_convert(None))
+    if plain.dtype == object and plain.size and all(isinstance(one, (date, np.datetime64)) for one in plain):
+        return np.array([in_utc(one) for one in plain])
+    return plain
+
+
+def _has_dates(times: Times | None) -> bool:
+    return times is not None and any(row.dtype.kind == "M" for row in _rows(times))
+
+
+def _rows(times: Times) -> list[NDArray[Any]]:
+    return [times] if isinstance(times, np.ndarray) else times
+
+
+def _each(times: Times, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Times:
+    return change(times) if isinstance(times, np.ndarray) else [change(row) for row in times]
 
 
 def _from_table(
@@ -187,6 +200,11 @@ def _from_table(
     if (columns.channel is None) != (columns.value is None):
         raise DataError("channel and value belong together: a long table has both, a wide table neither")
     if columns.channel is not None and columns.value is not None:
+        if schema is None and columns.channels is not None:
+            raise ConfigError(
+                f"channels: found {_some(columns.channels)} beside channel={columns.channel!r}; wanted channels for "
+                "wide tables alone (leave out the rows of other channels)"
+            )
         return _with_gaps(from_long(X, channel=columns.channel, value=columns.value, **roles), columns, schema)
     channels = columns.channels
     if channels is None:
@@ -198,7 +216,7 @@ def _from_table(
             if new:
                 raise DataError(
                     f"{table.name}: column {new[0]!r} is new; the model was trained on {_some(schema.channels)}. "
-                    "Drop the column, or train again with it"
+                    "Drop the column (`--ignore-new` in commands), or train again with it"
                 )
             channels = schema.channels
     return _with_gaps(from_wide(X, channels=channels, **roles), columns, schema)

@@ -99,7 +99,7 @@ def _date(one: Any, schema: Schema, zone: tzinfo | None) -> float:
     try:
         if not isinstance(one, (str, date, np.datetime64)):
             raise TypeError
-        instant = _in_utc(one, zone)
+        instant = in_utc(one, zone)
     except (TypeError, ValueError):
         raise DataError(
             f"at: found {one!r}; wanted an offset from the last observation such as '+6h', a date or a number"
@@ -109,18 +109,24 @@ def _date(one: Any, schema: Schema, zone: tzinfo | None) -> float:
     return float(encode_dates(instant, schema.unit, schema.origin))
 
 
-def _in_utc(one: str | date | np.datetime64, zone: tzinfo | None) -> np.datetime64:
+def in_utc(one: str | date | np.datetime64, zone: tzinfo | None = None) -> np.datetime64:
     """Dates as UTC without a zone, since numpy knows none; those without one are dates of `zone`."""
     moment: Any = one
     if isinstance(one, str):
         with suppress(ValueError):
             moment = datetime.fromisoformat(one.strip())
     if getattr(moment, "tzinfo", None) is not None:
-        return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None))
-    local = np.datetime64(one)
+        return _stamp(moment.astimezone(UTC).replace(tzinfo=None))
+    local = _stamp(one)
     clock = local.astype("datetime64[us]").item() if zone is not None else None
     ahead = clock.replace(tzinfo=zone).utcoffset() if isinstance(clock, datetime) else None
     return local if ahead is None else local - np.timedelta64(ahead)
+
+
+def _stamp(one: Any) -> np.datetime64:
+    """A date without a zone; pandas' know more than microseconds."""
+    stamp: np.datetime64 = one.to_datetime64() if hasattr(one, "to_datetime64") else np.datetime64(one)
+    return stamp
 
 
 def _zone(name: str) -> tzinfo | None:
