@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.synthetic import physiome_record, write
+from tests.reports.synthetic import physiome_record, record, write
 from tides.errors import DataError
 from tides.reports import physiome
 from tides.reports.published import published
@@ -92,6 +92,24 @@ def test_a_shared_configuration_must_be_shared(folder: Path) -> None:
     write(folder, replace(other, config=config, cell_id=cell_id(config)))
     page, _ = physiome.report(folder)
     assert "LI01 differ from the others" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_baseline_is_held_against_its_shipped_settings(folder: Path) -> None:
+    for dataset, patience in (("REE01", 15), ("LI01", 15), ("HOD01", 10)):
+        one = physiome_record(dataset, [0.1, 0.1], "recommended", "grafiti")
+        config = {**one.config, "train": {"epochs": 45, "patience": patience}, "architecture": {"input_size": 3}}
+        write(folder, record("physiome", config, one.results))
+    text = physiome.report(folder)[0].read_text(encoding="utf-8")
+    assert "Caution: patience is 15 instead of the shipped 10 for LI01, REE01." in text
+    assert text.count("Caution") == 1
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_says_what_the_shared_configuration_was_chosen_on(folder: Path) -> None:
+    text = physiome.report(folder)[0].read_text(encoding="utf-8")
+    assert "on the validation part of fold 0 of BER01, DUP03, PUR02, MAL01, GUP01 and MAC01" in text
+    assert "not tuned" not in text
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -1,14 +1,11 @@
 """Our results of the baselines beside the published ones: budgets, missing seeds and differences in plain sight."""
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 from tides.records import Record
-from tides.reports.published import published
+from tides.reports.published import published, shipped
 from tides.reports.statistics import mean_std
 from tides.reports.table import Table
 
@@ -150,15 +147,9 @@ def _longest(own: Sequence[Record]) -> Record | None:
 def _short_of_epochs(record: Record) -> list[str]:
     """The budget, where it ended a fold before the epochs of the shipped settings."""
     epochs = record.config["train"]["epochs"]
+    whole = shipped(record.config["model"], "Physiome-ODE")["train"]["epochs"]
     cut = any(fold["stopped"] == "epochs" for fold in record.results["folds"])
-    return [f"stopped after {epochs} epochs"] if cut and epochs < _shipped_epochs(record.config["model"]) else []
-
-
-@cache
-def _shipped_epochs(model: str) -> int:
-    file = resources.files("tides.baselines") / "settings" / f"{model}.toml"
-    epochs: int = tomllib.loads(file.read_text(encoding="utf-8"))["Physiome-ODE"]["train"]["epochs"]
-    return epochs
+    return [f"stopped after {epochs} epochs"] if cut and epochs < whole else []
 
 
 def _errors(record: Record) -> list[float]:
