@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.comparison import assert_close
 from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
+from tides.errors import ShapeError
 from tides.functional import discretise, expm1, phi1
 
 METHODS = ("zoh", "bilinear", "dirac")
@@ -224,3 +225,10 @@ def test_finite_at_the_extremes(method: str, dtype: torch.dtype) -> None:
         assert gain.requires_grad
     for gradient in torch.autograd.grad(loss, [lam, gaps]):
         assert torch.isfinite(torch.view_as_real(gradient) if gradient.is_complex() else gradient).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(method: str, dtype: torch.dtype) -> None:
+    with pytest.raises(ShapeError, match=r"lam, delta: found torch\.b?float16, wanted float32 or float64"):
+        discretise(-torch.ones(3, dtype=dtype), torch.ones(3, dtype=dtype), method)  # type: ignore[arg-type]

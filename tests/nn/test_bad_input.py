@@ -271,6 +271,86 @@ CASES |= {
     "negative training gaps": (lambda: NET.calibrate(-GAPS), DataError, "gaps: found -.* wanted finite numbers ≥ 0"),
     "training gaps that are no numbers": (lambda: NET.calibrate(GAPS * torch.nan), DataError, "gaps: found nan"),
 }
+for _name, _call in {
+    "read": lambda state: CLF.read(X, GAPS, state),
+    "peek": lambda state: CLF.peek(state, GAPS[:, 0]),
+    "advance": lambda state: CLF.advance(state, GAPS[:, 0]),
+}.items():
+    CASES[f"{_name} from the backbone's state"] = (
+        lambda call=_call: call(STATE),
+        ShapeError,
+        "state: found BackboneState, wanted a PooledState",
+    )
+for _name, _value in {"a negative": -1, "a fractional": 1.5, "a named": "a", "a boolean": True}.items():
+    CASES |= {
+        f"{_name} batch": (
+            lambda value=_value: CLF.init_state(value),
+            ShapeError,
+            "batch: found .*wanted an integer ≥ 0",
+        ),
+        f"{_name} static size": (
+            lambda value=_value: SequenceClassifier(small_config(), 2, static_size=value),
+            ConfigError,
+            "static_size: found .*, wanted an integer ≥ 0",
+        ),
+    }
+CASES |= {
+    "times as an array": (lambda: STEPS(X, TIMES.numpy(), None, ASKED), ShapeError, "times: found ndarray, no tensor"),
+    "queries as an array": (
+        lambda: STEPS(X, TIMES, None, ASKED.numpy()),
+        ShapeError,
+        "query_times: found ndarray, no tensor",
+    ),
+    "valid as a list": (lambda: NET(X, GAPS, valid=ALL.tolist()), ShapeError, "valid: found list, wanted bool"),
+    "valid as an array": (lambda: NET(X, GAPS, valid=ALL.numpy()), ShapeError, "valid: found ndarray, wanted bool"),
+    "observed as a list": (lambda: NET(X, GAPS, observed=SEEN.tolist()), ShapeError, "observed: found list"),
+    "observed as an array": (lambda: NET(X, GAPS, observed=SEEN.numpy()), ShapeError, "observed: found ndarray"),
+    "observed as a list in a step": (
+        lambda: NET.step(X[:, 0], GAPS[:, 0], STATE, observed=SEEN[:, 0].tolist()),
+        ShapeError,
+        r"observed: found list, wanted bool \(b, d\)",
+    ),
+    "query mask as an array": (
+        lambda: STEPS(X, TIMES, None, ASKED, query_valid=ALL[:, :Q].numpy()),
+        ShapeError,
+        "query_valid: found ndarray, wanted bool",
+    ),
+    "state of another state size": (
+        lambda: NET(X, GAPS, state=Backbone(small_config(state_size=8)).init_state(B)),
+        ShapeError,
+        r"state: found 4 features and modes \[8\].*wanted 4 and 4 everywhere",
+    ),
+    "state of another width": (
+        lambda: NET.step(X[:, 0], GAPS[:, 0], Backbone(small_config(hidden_size=6)).init_state(B)),
+        ShapeError,
+        "state: found 6 features.*wanted 4",
+    ),
+    "state of another precision": (
+        lambda: NET.step(X[:, 0], GAPS[:, 0], Backbone(small_config()).double().init_state(B)),
+        ShapeError,
+        "state: found torch.float64 on cpu, wanted torch.float32 on cpu",
+    ),
+    "advancing nothing": (lambda: NET.advance(None, GAPS[:, 0]), ShapeError, "state: found NoneType"),  # type: ignore[arg-type]
+    "looking ahead from nothing": (lambda: STEPS.peek(None, ASKED), ShapeError, "state: found NoneType"),  # type: ignore[arg-type]
+    "looking ahead from a pool": (
+        lambda: NET.peek(CLF.init_state(B), GAPS[:, 0]),  # type: ignore[arg-type]
+        ShapeError,
+        "state: found PooledState",
+    ),
+    "no offsets": (lambda: READOUT.peek(STATE, ASKED[:, :0]), ShapeError, r"at: found shape \(3, 0\).*q ≥ 1"),
+    "an offset as a number": (lambda: READOUT.peek(STATE, 1.0), ShapeError, "at: found float, no tensor"),  # type: ignore[arg-type]
+    "a forecaster of a dictionary": (
+        lambda: Forecaster({}, 3),  # type: ignore[arg-type]
+        ConfigError,
+        "config: found dict, wanted a TIDESConfig",
+    ),
+    "classes as a boolean": (lambda: SequenceClassifier(small_config(), True), ConfigError, "classes: found True"),
+    "covariates as an array": (
+        lambda: COVARIATES(X, GAPS, static=torch.ones(B, 4).numpy()),
+        ShapeError,
+        "static: found ndarray, no tensor",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -349,6 +429,8 @@ def test_a_half_model_is_refused_with_a_way_out(dtype: torch.dtype) -> None:
     model = Backbone(small_config()).to(dtype).eval()
     with pytest.raises(ShapeError, match=r"model: found parameters in torch\.(b)?float16, wanted float32"):
         model(X, GAPS)
+    with pytest.raises(ShapeError, match=r"model: found parameters in"):
+        model.init_state(1)
 
 
 def test_autocast_stays_close_to_float32() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.nn.models import small_config
-from tides.errors import ShapeError
+from tides.errors import ConfigError, ShapeError
 from tides.nn import SSM, Block
 
 LAYERS = {"ssm": SSM, "block": Block}
@@ -49,3 +49,60 @@ def test_shapes_that_do_not_fit_are_named(kind: str, u: torch.Tensor, gaps: Any)
     made = layer(kind).float()
     with pytest.raises(ShapeError, match=r"wanted \(b, l, 4\) and \(b, l\)"):
         made(u, gaps)
+
+
+U, GAPS = torch.zeros(2, 6, 4), torch.ones(2, 6)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("fields", [{}, {"norm": "layer"}, {"bidirectional": True}], ids=str)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 6)])
+def test_an_empty_input_is_refused(kind: str, fields: dict[str, Any], shape: tuple[int, int]) -> None:
+    with pytest.raises(ShapeError, match=r"u: found shape .*, wanted at least one series and one observation"):
+        layer(kind, **fields).float()(torch.zeros(*shape, 4), torch.ones(shape))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"valid": torch.ones(2, 6)}, r"valid: found torch.float32 of shape \(2, 6\), wanted a bool tensor"),
+        ({"valid": torch.ones(2, 5, dtype=torch.bool)}, r"valid: found torch.bool of shape \(2, 5\).*\(2, 6\)"),
+        ({"valid": [[True] * 6] * 2}, "valid: found list, wanted a bool tensor"),
+        ({"state": layer("ssm").init_state(3)}, r"state.s: found \(3, 4\), wanted \(b, p\) = \(2, 4\)"),
+        ({"state": layer("ssm", state_size=8).init_state(2)}, r"state.s: found \(2, 8\).*\(2, 4\)"),
+        ({"state": (1, 2, 3)}, "state: found tuple, wanted an SSMState"),
+    ],
+)
+def test_masks_and_states_that_do_not_fit_are_named(kind: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        layer(kind).float()(U, GAPS, **arguments)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_step_and_its_gap_are_named(kind: str) -> None:
+    made = layer(kind).float()
+    state = made.init_state(2)
+    with pytest.raises(ShapeError, match="gap_t: found float"):
+        made.step(U[:, 0], 1.0, state)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"u_t: found shape \(2, 3\)"):
+        made.step(U[:, 0, :3], GAPS[:, 0], state)
+    with pytest.raises(ShapeError, match="gap: found float"):
+        made.advance(state, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="u, gaps: found ndarray"):
+        made(U.numpy(), GAPS)
+    with pytest.raises(ShapeError, match="batch: found -1"):
+        made.init_state(-1)
+    with pytest.raises(ConfigError, match="config: found dict, wanted a TIDESConfig"):
+        LAYERS[kind]({})
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_layer_is_refused_and_half_inputs_are_converted(kind: str, dtype: torch.dtype) -> None:
+    made = layer(kind).float()
+    assert made(U.to(dtype), GAPS)[0].dtype == torch.float32
+    made = made.to(dtype)
+    for call in (lambda: made(U.to(dtype), GAPS.to(dtype)), lambda: made(U, GAPS), lambda: made.init_state(2)):
+        with pytest.raises(ShapeError, match=r"model: found parameters in torch\.b?float16, wanted float32"):
+            call()

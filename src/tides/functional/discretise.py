@@ -16,6 +16,7 @@ from jaxtyping import Float, Inexact
 from torch import Tensor
 
 from tides.errors import ConfigError
+from tides.functional.checks import check_precision
 from tides.functional.phi import phi1
 
 Discretisation = Literal["zoh", "bilinear", "dirac"]
@@ -29,6 +30,7 @@ def discretise(
     The caller forms gain ⊙ (B_k u_k): B_k itself is never discretised, so it never has to be built.
     """
     z = lam * delta
+    check_precision(z.dtype, "lam, delta")
     if method == "zoh":
         return torch.exp(z), delta * phi1(z)
     if method == "bilinear":

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tides.errors import NotStreamable, ShapeError
+from tides.functional.checks import check_layer_input, check_precision, describe_shape
 from tides.functional.discretise import Discretisation, discretise
 from tides.functional.evolve import Hold, evolve, transition
 from tides.functional.heads import ModeHead, StepHead, apply_head, decay_rates, step_sizes
@@ -79,6 +80,7 @@ def eigenvalues(u: Float[Tensor, "*b h"], weights: SSMWeights, spec: SSMSpec) ->
 
 def zero_state(batch: tuple[int, ...], weights: SSMWeights) -> SSMState:
     """Nothing has been observed: s, λ and drive are zero, so that time passing changes nothing."""
+    check_precision(weights.frequency.bias.dtype, "weights")
     # dtype.to_complex() would break the graph under torch.compile.
     real = weights.frequency.bias.new_zeros(*batch, weights.frequency.bias.shape[-1])
     zero = torch.complex(real, real)
@@ -123,11 +125,15 @@ def selective_ssm(
     batch of one; `state` then has one row per sequence. A bidirectional layer takes no state, because its output
     needs the future; the state it returns is the forward half's.
     """
-    check_layer_input(u, gaps, weights.skip.shape[-1])
+    check_layer_input(u, gaps, weights.skip.shape[-1], valid)
+    check_precision(u.dtype, "u")
     if cu_seqlens is not None:
         sequence_bounds(cu_seqlens, u.shape)
     if spec.bidirectional and state is not None:
         raise NotStreamable("state: a bidirectional layer needs the whole sequence, so it cannot continue from a state")
+    if state is not None:
+        rows = u.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+        check_layer_state(state, rows, weights.frequency.bias.shape[-1])
     if valid is not None:
         # Not a product: padding may hold NaN.
         u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
@@ -136,11 +142,13 @@ def selective_ssm(
     return (y if valid is None else y.masked_fill(~valid.unsqueeze(-1), 0)), last
 
 
-def check_layer_input(u: Tensor, gaps: Any, h: int) -> None:
-    """A compiled backend would read beyond the end of gaps that are too short."""
-    if not isinstance(gaps, Tensor) or u.ndim < 3 or u.shape[-1] != h or gaps.shape != u.shape[:-1]:
-        found = tuple(gaps.shape) if isinstance(gaps, Tensor) else type(gaps).__name__
-        raise ShapeError(f"u, gaps: found {tuple(u.shape)} and {found}, wanted (b, l, {h}) and (b, l)")
+def check_layer_state(state: Any, rows: int, modes: int) -> None:
+    """One row for every series (or packed sequence), and a number for every mode."""
+    if not isinstance(state, SSMState):
+        raise ShapeError(f"state: found {type(state).__name__}, wanted an SSMState (see init_state)")
+    for name, part in zip(state._fields, state, strict=True):
+        if not isinstance(part, Tensor) or part.shape != (rows, modes):
+            raise ShapeError(f"state.{name}: found {describe_shape(part)}, wanted (b, p) = {(rows, modes)}")
 
 
 def ssm_states(

@@ -11,7 +11,18 @@ from tides.functional.layout import last_rows
 from tides.functional.ssm import SSMState
 from tides.nn.block import Block, BlockTrace, run_stack
 from tides.nn.calibration import Calibration
-from tides.nn.checks import check_elapsed, check_gaps, check_observed, check_signal, check_state, check_valid
+from tides.nn.checks import (
+    check_batch,
+    check_config,
+    check_elapsed,
+    check_gaps,
+    check_model_dtype,
+    check_observed,
+    check_row_mask,
+    check_signal,
+    check_state,
+    check_valid,
+)
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import ResidualGLU
 from tides.nn.precision import full_precision
@@ -27,8 +38,7 @@ class Backbone(nn.Module):
 
     def __init__(self, config: TIDESConfig, *, query_channel: bool = False) -> None:
         super().__init__()
-        if not isinstance(config, TIDESConfig):
-            raise ConfigError(f"config: found {type(config).__name__}, wanted a TIDESConfig: TIDESConfig.from_dict")
+        check_config(config)
         self.config, self.query_channel = config, query_channel
         self.calibration = Calibration(config)
         width = config.input_size * (2 if config.mask_channels is True else 1)
@@ -57,7 +67,7 @@ class Backbone(nn.Module):
         x, gaps, valid = self.prepare(x, gaps, observed=observed, query=query, valid=valid)
         if state is not None:
             self.require_causal("continue from a state")
-            check_state(state, x.shape[0], self.config.depth)
+            check_state(state, self.config, self.calibration.shift, x.shape[0])
         hidden = encoded = self._encode(x)
         with full_precision(x):
             hidden, states = self._run_blocks(hidden, gaps, valid, state)
@@ -88,17 +98,15 @@ class Backbone(nn.Module):
         self.require_causal("step")
         x_t = check_signal(x_t, self.config.input_size, self.calibration.shift, name="x_t", axes="(b, d)")
         gap_t = check_elapsed(gap_t, tuple(x_t.shape[:1]), x_t, name="gap_t")
-        y, state = self(
-            x_t.unsqueeze(1),
-            gap_t.unsqueeze(1),
-            observed=None if observed is None else observed.unsqueeze(1),
-            state=state,
-        )
+        if observed is not None:
+            observed = check_row_mask(observed, x_t).unsqueeze(1)
+        y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), observed=observed, state=state)
         return y.squeeze(1), state
 
     def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
         """Time passes, nothing is observed: every layer's state evolves by `gap` (b,) with its pending pair."""
         self.require_causal("advance")
+        check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         pairs = zip(self._typed_blocks(), state.blocks, strict=True)
         return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
@@ -106,6 +114,8 @@ class Backbone(nn.Module):
     def init_state(self, batch: int) -> BackboneState:
         """Nothing has been observed yet; what is held is the encoding of an empty row."""
         self.require_causal("keep a state")
+        check_model_dtype(self.calibration.shift)
+        check_batch(batch)
         held = self.empty_encoding().expand(batch, -1)
         return BackboneState(tuple(block.ssm.init_state(batch) for block in self._typed_blocks()), held)
 
@@ -139,6 +149,7 @@ class Backbone(nn.Module):
         if self.config.hold != "following":
             raise ConfigError("hold: reading out between observations needs hold='following'")
         self.require_causal("be read between observations")
+        check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         hidden = state.held
         with full_precision(hidden):

@@ -9,10 +9,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
-from tides.functional.ssm import SSMState, check_layer_input
+from tides.functional.ssm import SSMState
 from tides.kernels.statistics import RunningNorm
+from tides.nn.checks import check_config, check_layer, check_layer_step
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import FeedForwardGLU
+from tides.nn.lookup import held
 from tides.nn.norm import MaskedBatchNorm, Statistics, make_norm
 from tides.nn.ssm import SSM
 
@@ -33,6 +35,7 @@ class Block(nn.Module):
 
     def __init__(self, config: TIDESConfig) -> None:
         super().__init__()
+        check_config(config)
         self.norm = make_norm(config.norm, config.hidden_size)
         self.ssm = SSM(config)
         self.glu = FeedForwardGLU(config.hidden_size, config.expand)
@@ -42,7 +45,8 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
-        check_layer_input(x, gaps, self.ssm.config.hidden_size)
+        ssm = held(self, "ssm")
+        x, gaps = check_layer(x, gaps, held(ssm, "skip"), ssm.config.modes, valid=valid, state=state)
         fused = self._fused(x, gaps, valid) if state is None else None
         if fused is not None:
             return fused
@@ -56,6 +60,7 @@ class Block(nn.Module):
 
     def step(self, x_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation x_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        x_t, gap_t = check_layer_step(x_t, gap_t, self.ssm.skip)
         y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
         return y[:, 0], state
 

@@ -7,26 +7,63 @@ Models compute in float32 or float64. Half-precision *inputs* are converted to t
 *model* is refused, because its complex states would lose their slow modes (`torch.autocast` works).
 """
 
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tides.errors import ConfigError, DataError, ShapeError
+from tides.functional.checks import check_layer_input, describe_shape, describe_tensor, is_mask
 from tides.functional.gaps import check_times, values_can_be_checked
-from tides.nn.state import BackboneState
+from tides.functional.ssm import check_layer_state
+from tides.nn.config import TIDESConfig
+from tides.nn.state import BackboneState, PooledState
 
 
-def check_count(value: int, name: str) -> None:
+def check_config(config: Any) -> None:
+    if not isinstance(config, TIDESConfig):
+        raise ConfigError(f"config: found {type(config).__name__}, wanted a TIDESConfig: TIDESConfig.from_dict")
+
+
+def check_count(value: Any, name: str, least: int = 1) -> None:
     """Sizes that are no field of the config."""
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ 1")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ {least}")
+
+
+def check_batch(batch: Any) -> None:
+    """A number of series, also a symbolic one of a traced program."""
+    if isinstance(batch, bool) or not isinstance(batch, Integral | torch.SymInt) or batch < 0:
+        raise ShapeError(f"batch: found {batch!r}, wanted an integer ≥ 0")
+
+
+def check_model_dtype(like: Tensor) -> None:
+    """`like` is any parameter or buffer of the model."""
+    if like.dtype not in (torch.float32, torch.float64):
+        raise ShapeError(f"model: found parameters in {like.dtype}, wanted float32 (with torch.autocast) or float64")
+
+
+def check_layer(
+    u: Tensor, gaps: Tensor, like: Tensor, modes: int, *, valid: Tensor | None, state: Any
+) -> tuple[Tensor, Tensor]:
+    """Input (b, l, h) and gaps (b, l) of a layer used by itself, in the dtype of its weight `like` (h)."""
+    check_model_dtype(like)
+    check_layer_input(u, gaps, like.shape[-1], valid)
+    if state is not None:
+        check_layer_state(state, u.shape[0], modes)
+    return _as_model_number(u, like, "u"), gaps.to(like.dtype)
+
+
+def check_layer_step(u_t: Tensor, gap_t: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """One row (b, h) and the gap (b,) before it for a layer used by itself."""
+    u_t = check_signal(u_t, like.shape[-1], like, name="u_t", axes="(b, h)")
+    return u_t, check_elapsed(gap_t, tuple(u_t.shape[:1]), u_t, name="gap_t")
 
 
 def check_signal(x: Tensor, channels: int, like: Tensor, *, name: str = "x", axes: str = "(b, l, d)") -> Tensor:
     """`x` in the model's dtype, after checking rank, width, kind of number and device."""
-    if like.dtype not in (torch.float32, torch.float64):
-        raise ShapeError(f"model: found parameters in {like.dtype}, wanted float32 (with torch.autocast) or float64")
+    check_model_dtype(like)
     if not isinstance(x, Tensor):
         raise ShapeError(f"{name}: found {type(x).__name__}, wanted a tensor {axes}")
     rank = axes.count(",") + 1
@@ -72,8 +109,7 @@ def check_gaps(gaps: Tensor | float, x: Tensor, valid: Tensor | None = None) -> 
 def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: str = "gap") -> Tensor:
     """Time that passes after a state, in the model's dtype: one number ≥ 0 per row of the state."""
     if not isinstance(gap, Tensor) or gap.shape != shape:
-        found = tuple(gap.shape) if isinstance(gap, Tensor) else type(gap).__name__
-        raise ShapeError(f"{name}: found {found}, wanted a tensor of shape {shape}")
+        raise ShapeError(f"{name}: found {describe_shape(gap)}, wanted a tensor of shape {shape}")
     gap = _as_model_number(gap, like, name)
     if values_can_be_checked(gap):
         bad = ~(gap >= 0) | torch.isinf(gap)
@@ -83,23 +119,68 @@ def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: st
     return gap
 
 
-def check_state(state: Any, batch: int, depth: int) -> None:
-    """A state must come from the same model (one layer per block) and the same number of series."""
+def check_state(state: Any, config: TIDESConfig, like: Tensor, batch: int | None = None) -> None:
+    """A state must come from the same model, and without `batch` from any number of series or questions."""
+    depth = config.depth
     if not isinstance(state, BackboneState) or len(state.blocks) != depth:
         found = f"{len(state.blocks)} blocks" if isinstance(state, BackboneState) else type(state).__name__
         raise ShapeError(f"state: found {found}, wanted a BackboneState of {depth} blocks (see init_state)")
-    if state.held.shape[0] != batch:
-        raise ShapeError(f"state: found {state.held.shape[0]} series, wanted {batch}, one per row of the input")
+    held = state.held
+    if batch is not None and held.shape[0] != batch:
+        raise ShapeError(f"state: found {held.shape[0]} series, wanted {batch}, one per row of the input")
+    rows = held.shape[:-1]
+    widths = [part.shape[-1] for block in state.blocks for part in block if part.shape[:-1] == rows]
+    if held.shape[-1] != config.hidden_size or widths != [config.modes] * (3 * depth):
+        raise ShapeError(
+            f"state: found {held.shape[-1]} features and modes {sorted(set(widths))} of rows {tuple(rows)}, "
+            f"wanted {config.hidden_size} and {config.modes} everywhere: it comes from another model"
+        )
+    if held.dtype != like.dtype or held.device != like.device:
+        found, wanted = (f"{x.dtype} on {x.device}" for x in (held, like))
+        raise ShapeError(f"state: found {found}, wanted {wanted} like the model")
+
+
+def check_pooled(state: Any) -> None:
+    if not isinstance(state, PooledState):
+        raise ShapeError(f"state: found {type(state).__name__}, wanted a PooledState; begin with `init_state`")
+
+
+def check_static(static: Any, wanted: tuple[int, int]) -> None:
+    """Covariates (b, s) of every series; none where the model has none."""
+    if static is None and wanted[1] == 0:
+        return
+    if not isinstance(static, Tensor) or wanted[1] == 0 or tuple(static.shape) != wanted:
+        found = "none" if static is None else _shape_of(static)
+        raise ShapeError(f"static: found {found}, wanted {wanted} = (b, covariates)")
+
+
+def check_offsets(moments: Any, b: int, name: str) -> None:
+    """Moments (b, q) at which a forecast is wanted."""
+    if not isinstance(moments, Tensor) or moments.ndim != 2 or moments.shape[0] != b or moments.shape[1] == 0:
+        raise ShapeError(f"{name}: found {_shape_of(moments)}, wanted (b, q) with b = {b}, q ≥ 1")
+
+
+def _shape_of(x: Any) -> str:
+    return f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"{type(x).__name__}, no tensor"
+
+
+def check_row_mask(observed: Any, x_t: Tensor) -> Tensor:
+    """`observed` of one row for every series."""
+    _check_mask(observed, x_t.shape, "observed", "(b, d) = ")
+    found: Tensor = observed
+    return found
+
+
+def _check_mask(mask: Any, shape: torch.Size, name: str, axes: str = "") -> None:
+    if not is_mask(mask, shape):
+        raise ShapeError(f"{name}: found {describe_tensor(mask)}, wanted bool {axes}{tuple(shape)}, a tensor")
 
 
 def check_valid(valid: Tensor | None, x: Tensor) -> Tensor | None:
     """`valid` as booleans with padding at the end only."""
     if valid is None:
         return None
-    if valid.shape != x.shape[:2] or valid.dtype != torch.bool:
-        raise ShapeError(
-            f"valid: found {valid.dtype} of shape {tuple(valid.shape)}, wanted bool (b, l) = {tuple(x.shape[:2])}"
-        )
+    _check_mask(valid, x.shape[:2], "valid", "(b, l) = ")
     if valid.device != x.device:
         raise ShapeError(f"valid: found device {valid.device}, wanted {x.device}")
     if values_can_be_checked(valid):
@@ -113,10 +194,7 @@ def check_valid(valid: Tensor | None, x: Tensor) -> Tensor | None:
 def check_observed(observed: Tensor | None, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """`x` with zeros wherever nothing was observed; NaN is an error unless `observed` marks it as missing."""
     if observed is not None:
-        if observed.shape != x.shape or observed.dtype != torch.bool:
-            raise ShapeError(
-                f"observed: found {observed.dtype} of shape {tuple(observed.shape)}, wanted bool {tuple(x.shape)}"
-            )
+        _check_mask(observed, x.shape, "observed")
         if observed.device != x.device:
             raise ShapeError(f"observed: found device {observed.device}, wanted {x.device}")
         x = x.masked_fill(~observed, 0)
@@ -138,15 +216,11 @@ def check_queries(
 ) -> None:
     """Times (b, l) of the values' rows, and the times (b, q) at which a forecast is wanted."""
     b, l = values.shape[:2]
-    if times.shape != (b, l):
-        raise ShapeError(f"times: found shape {tuple(times.shape)}, wanted (b, l) = ({b}, {l})")
-    if query_times.ndim != 2 or query_times.shape[0] != b or query_times.shape[1] == 0:
-        raise ShapeError(f"query_times: found shape {tuple(query_times.shape)}, wanted (b, q) with b = {b}, q ≥ 1")
-    if query_valid is not None and (query_valid.shape != query_times.shape or query_valid.dtype != torch.bool):
-        raise ShapeError(
-            f"query_valid: found {query_valid.dtype} of shape {tuple(query_valid.shape)}, "
-            f"wanted bool (b, q) = {tuple(query_times.shape)}"
-        )
+    if not isinstance(times, Tensor) or times.shape != (b, l):
+        raise ShapeError(f"times: found {_shape_of(times)}, wanted (b, l) = ({b}, {l})")
+    check_offsets(query_times, b, "query_times")
+    if query_valid is not None:
+        _check_mask(query_valid, query_times.shape, "query_valid", "(b, q) = ")
     for name, x in (("times", times), ("query_times", query_times), ("query_valid", query_valid)):
         if x is not None and x.device != values.device:
             raise ShapeError(f"{name}: found device {x.device}, wanted {values.device}")

@@ -141,6 +141,11 @@ class TIDESConfig:
         return self.conjugate and self.variant == "s5"
 
     @property
+    def modes(self) -> int:
+        """Modes that a layer's state holds."""
+        return self.state_size // 2 if self.halved else self.state_size
+
+    @property
     def ssm_spec(self) -> SSMSpec:
         """The layer's share of these choices."""
         return SSMSpec(

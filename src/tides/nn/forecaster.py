@@ -5,10 +5,19 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, ShapeError
+from tides.errors import ConfigError
 from tides.nn.backbone import Backbone, gather_states
 from tides.nn.calibration import check_scales
-from tides.nn.checks import check_count, check_observed, check_queries, check_signal, check_valid
+from tides.nn.checks import (
+    check_config,
+    check_count,
+    check_observed,
+    check_offsets,
+    check_queries,
+    check_signal,
+    check_state,
+    check_valid,
+)
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState
 from tides.nn.timeline import timeline
@@ -29,6 +38,7 @@ class Forecaster(nn.Module):
 
     def __init__(self, config: TIDESConfig, channels: int, query_mode: QueryMode = "steps") -> None:
         super().__init__()
+        check_config(config)
         if query_mode not in ("steps", "readout"):
             raise ConfigError(f"query_mode: found {query_mode!r}, wanted 'steps' or 'readout'")
         if query_mode == "readout" and (config.hold != "following" or config.bidirectional):
@@ -128,10 +138,10 @@ class Forecaster(nn.Module):
 
     def peek(self, state: BackboneState, at: Tensor) -> Tensor:
         """Answers (b, q, c) at offsets `at` (b, q) after the state's last observation; the state is not changed."""
-        b = state.held.shape[0]
-        if at.ndim != 2 or at.shape[0] != b:
-            raise ShapeError(f"at: found shape {tuple(at.shape)}, wanted (b, q) with b = {b}")
-        q = at.shape[1]
+        self.backbone.require_causal("be read between observations")
+        check_state(state, self.config, self.output_shift)
+        check_offsets(at, state.held.shape[0], "at")
+        b, q = at.shape
         if self.query_mode == "readout":
             wide = BackboneState(
                 tuple(type(layer)(*(part.unsqueeze(1).expand(b, q, -1) for part in layer)) for layer in state.blocks),

@@ -5,10 +5,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ShapeError
 from tides.nn.backbone import Backbone
 from tides.nn.calibration import check_scales
-from tides.nn.checks import check_count, check_gaps
+from tides.nn.checks import check_config, check_count, check_gaps, check_pooled, check_static
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState, PooledState
 
@@ -27,7 +26,9 @@ class SequenceHead(nn.Module):
 
     def __init__(self, config: TIDESConfig, outputs: int, *, static_size: int = 0) -> None:
         super().__init__()
+        check_config(config)
         check_count(outputs, self._outputs)
+        check_count(static_size, "static_size", least=0)
         self.config, self.static_size = config, static_size
         self.backbone = Backbone(config)
         self.head = nn.Linear(config.hidden_size + static_size, outputs)
@@ -75,8 +76,7 @@ class SequenceHead(nn.Module):
         static: Tensor | None = None,
     ) -> tuple[Tensor, PooledState]:
         """The answer for the prefix that ends with this observation; the running pool lives in the state."""
-        if not isinstance(state, PooledState):
-            raise ShapeError(f"state: found {type(state).__name__}, wanted a PooledState; begin with `init_state`")
+        check_pooled(state)
         features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
         state = state._replace(backbone=backbone)
         return self.conclude(features.unsqueeze(1), gap_t.unsqueeze(1), state, static=static)
@@ -91,6 +91,7 @@ class SequenceHead(nn.Module):
         static: Tensor | None = None,
     ) -> tuple[Tensor, PooledState]:
         """A piece (b, l, d) of every series at once: the answer and the state that `step` would end with."""
+        check_pooled(state)
         features, backbone = self.backbone(x, gaps, observed=observed, state=state.backbone)
         state = state._replace(backbone=backbone)
         return self.conclude(features, check_gaps(gaps, features), state, static=static)
@@ -100,6 +101,7 @@ class SequenceHead(nn.Module):
 
         The newest observation counts with its features of that later time (`time`: the time passed counts as well).
         """
+        check_pooled(state)
         later = self.backbone.peek(state.backbone, gap).double()
         if self.config.pool == "last":
             return self._answer(later.to(state.backbone.held.dtype), static)
@@ -130,6 +132,7 @@ class SequenceHead(nn.Module):
 
     def advance(self, state: PooledState, gap: Tensor) -> PooledState:
         """Time passes, nothing is observed."""
+        check_pooled(state)
         return state._replace(backbone=self.backbone.advance(state.backbone, gap))
 
     def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
@@ -155,10 +158,7 @@ class SequenceHead(nn.Module):
         return head + self.backbone.count_parameters(release_equivalent=release_equivalent)
 
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
-        wanted = (pooled.shape[0], self.static_size)
-        if (static is None) != (self.static_size == 0) or (static is not None and tuple(static.shape) != wanted):
-            found = "none" if static is None else f"shape {tuple(static.shape)}"
-            raise ShapeError(f"static: found {found}, wanted {wanted} = (b, covariates)")
+        check_static(static, (pooled.shape[0], self.static_size))
         if static is not None:
             scores = (static.to(pooled) - self.static_shift) / self.static_scale
             pooled = torch.cat([pooled, torch.where(scores.isnan(), torch.zeros_like(scores), scores)], dim=-1)

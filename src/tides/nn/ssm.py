@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from tides import functional as tf
 from tides import kernels
 from tides.functional.heads import StepHead
-from tides.functional.ssm import SSMState, SSMWeights, check_layer_input
+from tides.functional.ssm import SSMState, SSMWeights
+from tides.nn.checks import check_batch, check_config, check_elapsed, check_layer, check_layer_step, check_model_dtype
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
@@ -24,6 +25,7 @@ class SSM(nn.Module):
 
     def __init__(self, config: TIDESConfig) -> None:
         super().__init__()
+        check_config(config)
         self.config, self.spec = config, config.ssm_spec
         hidden, state = config.hidden_size, config.state_size
         hippo = tf.hippo_blocks(state, config.groups, half=config.conjugate)
@@ -107,11 +109,12 @@ class SSM(nn.Module):
     def forward(
         self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
-        check_layer_input(u, gaps, self.config.hidden_size)
+        u, gaps = check_layer(u, gaps, held(self, "skip"), self.config.modes, valid=valid, state=state)
         return kernels.selective_ssm(u, gaps, self.weights(), self.spec, valid=valid, state=state)
 
     def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        u_t, gap_t = check_layer_step(u_t, gap_t, self.skip)
         y, state = self(u_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
         return y[:, 0], state
 
@@ -132,8 +135,11 @@ class SSM(nn.Module):
 
     def advance(self, state: SSMState, gap: Tensor) -> SSMState:
         """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
+        gap = check_elapsed(gap, tuple(state.s.shape[:-1]), self.skip)
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
         return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
 
     def init_state(self, batch: int) -> SSMState:
+        check_model_dtype(self.skip)
+        check_batch(batch)
         return tf.zero_state((batch,), self.weights())
