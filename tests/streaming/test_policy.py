@@ -94,6 +94,64 @@ def test_a_late_duplicate_is_known_when_it_can_be_replayed() -> None:
     assert session.step_many([None], [1.0], [[7.0, 1.0]]).status == ["replayed"]
 
 
+@pytest.mark.parametrize(("late", "status"), [("reject", "taken"), ("replay", "rejected")])
+def test_a_duplicate_of_an_earlier_one_of_the_same_time_is_known_from_the_history(late: Any, status: str) -> None:
+    session, caught = (StreamSession(MODEL, late=late, duplicate="reject", history=2) for _ in range(2))
+    session.step(1.0, [1.0, 2.0])
+    session.step(1.0, [3.0, 4.0])
+    assert session.step_many([None], [1.0], [[1.0, 2.0]]).status == [status]
+    # A stretch that is long enough to be read at once is no different.
+    times = [0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    values = [[0.0, 0.0], [1.0, 2.0], [3.0, 4.0], [1.0, 2.0], *[[0.0, 0.0]] * 4]
+    if late == "reject":
+        caught.catch_up(times, values)
+    else:
+        with pytest.raises(DataError, match="row 3 of 8: duplicate"):
+            caught.catch_up(times, values)
+
+
+@pytest.mark.parametrize("silence", [None, 50.0])
+def test_what_is_too_long_before_the_next_is_not_replayed(silence: float | None) -> None:
+    session, in_order = (StreamSession(MODEL, late="replay", reset_after=silence) for _ in range(2))
+    early = -1e200 if silence is None else 0.0
+    session.step(100.0, [3.0, 4.0])
+    answers = session.step_many([None], [early], [[1.0, 2.0]])
+    reason = "longer than the model can calculate with" if silence is None else "the stream starts anew at 100"
+    assert answers.status == ["rejected"]
+    assert reason in answers.reasons[0]
+    if silence is not None:
+        in_order.step(early, [1.0, 2.0])
+    in_order.step(100.0, [3.0, 4.0])
+    np.testing.assert_array_equal(session.step(101.0, [5.0, 6.0]), in_order.step(101.0, [5.0, 6.0]))
+
+
+def test_nothing_is_replayed_before_the_start_of_time() -> None:
+    model = classifier(first_gap="start")
+    session, plain = StreamSession(model, late="replay"), StreamSession(model, late="replay")
+    for one in (session, plain):
+        one.step(1.0, [1.0, 2.0])
+    answers = session.step_many([None, "b"], [-0.5, 0.5], [[3.0, 4.0]] * 2)
+    assert answers.status == ["rejected", "taken"]
+    assert answers.reasons[0] == "t: found -0.5, before the start of time at 0"
+    for t in (2.0, 1.5):
+        np.testing.assert_array_equal(session.step(t, [5.0, 6.0]), plain.step(t, [5.0, 6.0]))
+    ignoring = StreamSession(model, late="ignore")
+    ignoring.step(1.0, [1.0, 2.0])
+    assert ignoring.step_many([None], [-0.5], [[3.0, 4.0]]).status == ["ignored"]
+
+
+def test_a_replay_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, plain = StreamSession(MODEL, late="replay"), StreamSession(MODEL, late="replay")
+    for one in (session, plain):
+        one.catch_up([0.0, 2.0], [[1.0, 2.0], [3.0, 4.0]])
+    with monkeypatch.context() as patch:
+        patch.setattr(session.intake.bank, "read", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            session.step(1.0, [5.0, 6.0])
+    for t in (3.0, 1.5):
+        np.testing.assert_array_equal(session.step(t, [5.0, 6.0]), plain.step(t, [5.0, 6.0]))
+
+
 def test_a_long_silence_starts_anew() -> None:
     session = StreamSession(MODEL, metadata={"unit": "h"}, reset_after=timedelta(hours=24), late="replay")
     session.catch_up([0.0, 1.0, 2.0], [[1.0, 2.0]] * 3)
@@ -181,7 +239,9 @@ class Reference:
         is_late = t < newest
         if is_late and (self.late != "replay" or t < self.floor):
             return "ignored" if self.late == "ignore" else "rejected"
-        known = self.taken if is_late else self.taken[-1:]
+        if is_late and self.late == "replay" and min(time for time, _ in self.taken if time > t) - t > self.silence:
+            return "rejected"
+        known = self.taken if self.late == "replay" else self.taken[-1:]
         if self.duplicate != "take" and (t, x) in known:
             return "ignored" if self.duplicate == "ignore" else "rejected"
         place = sum(time <= t for time, _ in self.taken)
@@ -286,4 +346,27 @@ def test_a_stretch_is_taken_whole_or_not_at_all(times: list[float], values: list
     np.testing.assert_array_equal(session.answer(), answer)
     with pytest.raises(DataError, match="found a"):
         session.catch_up([3.0, 2.0], [[0.0, 0.0]] * 2, key="new")
+    assert session.keys == [None]
+
+
+@pytest.mark.parametrize(
+    ("policy", "times", "problem"),
+    [
+        ({"duplicate": "reject"}, [6.0, 7.0, 7.0, 8.0], "row 2 of 4: duplicate"),
+        ({}, [6.0, 7.0, 1e200], "row 2 of 3: t: found 1e.200, a gap of 1e.200 is longer"),
+        ({"late": "replay", "history": 1}, [6.0, 7.0, 2.0], "row 2 of 3: late: .* earliest state kept"),
+        ({"late": "replay", "reset_after": 1.0}, [9.0, 7.0], "row 1 of 2: late: .* earliest state kept"),
+    ],
+)
+def test_a_stretch_that_the_policy_refuses_is_undone(policy: dict[str, Any], times: list[float], problem: str) -> None:
+    session, plain = StreamSession(MODEL, **policy), StreamSession(MODEL, **policy)
+    for one in (session, plain):
+        for t in range(6):
+            one.step(float(t), [0.0, t])
+    with pytest.raises(DataError, match=problem):
+        session.catch_up(times, [[1.0, 1.0]] * len(times))
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(session.state_dict()[name], tensor, rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(DataError, match="row"):
+        session.catch_up([0.0, *times], [[1.0, 1.0]] * (1 + len(times)), key="new")
     assert session.keys == [None]

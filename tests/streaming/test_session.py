@@ -241,6 +241,29 @@ def test_later_static_covariates_replace_what_they_name() -> None:
     np.testing.assert_allclose(session.step(2.0, [0.0, 0.0]), told.step(2.0, [0.0, 0.0]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("history", [1, 2, 64])
+@pytest.mark.parametrize("make", [lambda: forecaster(), lambda: with_static()])
+def test_a_replay_leaves_static_covariates_to_their_time(make: Any, history: int) -> None:
+    model = make()
+    channels = ["a"] if isinstance(model, tides.Forecaster) else ["a", "b"]
+    metadata = {"channels": channels, "static": [{"name": "age"}]}
+    rows = [(0.0, {"age": 1}), (1.0, {"age": 3}), (2.0, None), (3.0, {"age": 5}), (4.0, None), (5.0, None)]
+    in_order = StreamSession(model, metadata=metadata)
+    for t, static in rows:
+        wanted = in_order.step(t, [t] * len(channels), static=static)
+    for order in ((0, 2, 1, 3, 5, 4), (0, 2, 3, 1, 4, 5), (0, 1, 3, 2, 4, 5), (1, 0, 3, 2, 4, 5)):
+        late = StreamSession(model, metadata=metadata, late="replay", history=history)
+        answers = [late.step_many([None], [t], [[t] * len(channels)], static=[s]) for t, s in (rows[k] for k in order)]
+        if all(one.status != ["rejected"] for one in answers):
+            np.testing.assert_allclose(late.answer(), wanted, rtol=1e-9)
+        else:
+            assert history == 1
+
+
+def with_static() -> tides.SequenceClassifier:
+    return unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=1))
+
+
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @torch.no_grad()
 def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:

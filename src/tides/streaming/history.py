@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.streaming.leaves import Leaves
+from tides.streaming.profile import StaticRow
 
 
 @dataclass
 class Saved:
-    """A state, and the time of its newest observation (NaN: none yet)."""
+    """A state, the time of its newest observation (NaN: none yet) and the static covariates it was taken with."""
 
     leaves: Leaves
     last: float
+    static: NDArray[np.float64]
 
 
 @dataclass
@@ -31,12 +33,15 @@ class History:
     """Observations before this time cannot be put in their place."""
     times: list[float] = field(default_factory=list)
     values: list[NDArray[np.float64]] = field(default_factory=list)
+    static: list[StaticRow | None] = field(default_factory=list)
+    """What came with each observation; None: nothing."""
     middle: Saved | None = None
 
-    def append(self, t: float, x: NDArray[np.float64], capture: Any) -> None:
+    def append(self, t: float, x: NDArray[np.float64], static: StaticRow | None, capture: Any) -> None:
         """The stream has taken this observation; `capture()` gives its state, which is asked for now and then."""
         self.times.append(t)
         self.values.append(x)
+        self.static.append(static)
         if len(self.times) % self.size == 0:
             self.settle(capture())
 
@@ -44,7 +49,7 @@ class History:
         """The state after all observations kept, whose number is a multiple of `size`."""
         if self.middle is not None and len(self.times) >= 2 * self.size:
             self.base, self.floor = self.middle, self.middle.last
-            del self.times[: self.size], self.values[: self.size]
+            del self.times[: self.size], self.values[: self.size], self.static[: self.size]
         self.middle = present
 
     def holds(self, t: float, x: NDArray[np.float64]) -> bool:
@@ -56,9 +61,26 @@ class History:
                 return True
         return False
 
-    def insert(self, t: float, x: NDArray[np.float64]) -> None:
+    def following(self, t: float) -> float:
+        """The time of the first observation after `t`, which is earlier than the newest."""
+        return self.times[bisect_right(self.times, t)]
+
+    def insert(self, t: float, x: NDArray[np.float64], static: StaticRow | None) -> None:
         """In the order of times, behind others of the same time; the states after it are no longer known."""
         at = bisect_right(self.times, t)
+        first = self.static[0]
+        if at == 0 and np.isnan(self.base.last) and first is not None:
+            # Nothing was told before it: what came with the first one held for it as well.
+            static = first if static is None else StaticRow(static.over(first.values), static.named | first.named)
+        self.static.insert(at, static)
         self.times.insert(at, t)
         self.values.insert(at, x)
         self.middle = None
+
+    def static_rows(self) -> NDArray[np.float64]:
+        """The static covariates (n, …) that held for each observation: a later one replaces what it names."""
+        rows, present = [], self.base.static
+        for told in self.static:
+            present = present if told is None else told.over(present)
+            rows.append(present)
+        return np.stack(rows)

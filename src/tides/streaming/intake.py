@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tides.errors import DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.banks import Rows, StreamModel, make_bank
 from tides.streaming.clock import StreamClock
 from tides.streaming.history import History, Saved
+from tides.streaming.leaves import Leaves
 from tides.streaming.policy import Answers, Status, StreamPolicy
-from tides.streaming.profile import Profile
+from tides.streaming.profile import Profile, StaticRow
 from tides.streaming.round import Positions, Round
-from tides.streaming.table import Floats, Key, StreamTable, are_different, same_rows
+from tides.streaming.table import Floats, Key, StreamTable, are_different
+from tides.streaming.undo import undone_on_error
 
 # As in training: a predicted spread never falls below this share of the target's scale.
 SMALLEST_SPREAD = 1e-3
@@ -136,45 +137,19 @@ class Intake:
             return None
         return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype)
 
-    def step(self, rows: Rows, t: Floats, x: Floats, gaps: Floats) -> None:
-        """Accepted observations, one of each row."""
-        answer = self.bank.step(rows, *self._tensors(rows, x, gaps), self.static(rows))
+    def step(
+        self, rows: Rows, t: Floats, x: Floats, gaps: Floats, static: Sequence[StaticRow | None] | None = None
+    ) -> None:
+        """Accepted observations, one of each row, and what static covariates came with them (None: nothing)."""
+        answer = self.bank.step(rows, *self._tensors(x, self.table.static[rows], gaps), self.static(rows))
         self.table.last[rows], self.table.newest[rows] = t, x
         self.table.count[rows] += 1
         if answer is not None:
             self.table.answers[rows] = self.finish(answer)
         if self.histories:
-            for row, time, value in zip(rows.tolist(), t.tolist(), x, strict=True):
-                self.histories[row].append(time, value.copy(), lambda row=row: self._save(row))
-
-    def is_plain(self, row: int, times: Floats, values: Floats) -> bool:
-        """Whether a stretch holds nothing that the policy must decide about."""
-        before = np.concatenate([self.table.last[[row]], times])
-        gaps = np.diff(before)
-        rows = np.concatenate([self.table.newest[[row]], values])
-        same = (gaps == 0) & same_rows(rows[1:], rows[:-1])
-        fine = (gaps >= 0) & (gaps <= min(self.silence, self.largest_gap)) & ~self.is_too_large(values).any(1)
-        if self.policy.duplicate != "take":
-            fine &= ~same
-        if self.complete_rows:
-            fine &= ~np.isnan(values).any(1)
-        return bool(fine.all())
-
-    def check_stretch(self, row: int, times: Floats, values: Floats) -> None:
-        """Raise for what would be rejected on its way through a stretch of the stream in `row` (−1: a new one)."""
-        last = self.table.last[row] if row >= 0 else np.nan
-        problems = {
-            "a time that is not finite": ~np.isfinite(times),
-            "a value that is infinite or larger than the model can calculate with": self.is_too_large(values).any(1),
-        }
-        if self.complete_rows:
-            problems["a missing value, but the model has no mask channels"] = np.isnan(values).any(1)
-        if self.policy.late == "reject":
-            problems["a time before the one it follows"] = np.diff(times, prepend=last) < 0
-        for problem, bad in problems.items():
-            if bad.any():
-                at = int(np.argmax(bad))
-                raise DataError(f"row {at} of {len(times)}, t = {self.clock.decode(times[at])}: found {problem}")
+            told = static or [None] * len(rows)
+            for row, time, value, given in zip(rows.tolist(), t.tolist(), x, told, strict=True):
+                self.histories[row].append(time, value.copy(), given, lambda row=row: self._save(row))
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
         """Where values (n, d) are beyond what the model's arithmetic can hold."""
@@ -184,10 +159,10 @@ class Intake:
     @torch.no_grad()
     def read(self, row: int, times: Floats, values: Floats) -> bool:
         """A plain stretch of one stream at once; False, and nothing is changed, where its answer is not finite."""
-        before, answer = self._save(row), self.table.answers[row].copy()
-        self._read(row, times, values, self.table.last[row])
+        before, answer = self._leaves(row), self.table.answers[row].copy()
+        self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
         if not np.isfinite(self.answers(np.array([row]), np.array(0.0))).all():
-            self.bank.put(np.array([row]), before.leaves)
+            self.bank.put(np.array([row]), before)
             self.table.answers[row] = answer
             return False
         self.table.last[row], self.table.newest[row] = times[-1], values[-1]
@@ -196,40 +171,45 @@ class Intake:
         return True
 
     @torch.no_grad()
-    def replay(self, row: int, t: float, x: Floats) -> None:
-        """Put a late observation in its place and take in again what came after it."""
-        history = self.histories[row]
-        history.insert(t, x)
-        self.bank.put(np.array([row]), history.base.leaves)
-        times, values, cut = np.array(history.times), np.stack(history.values), history.size
-        self._read(row, times[:cut], values[:cut], history.base.last)
-        if len(times) >= cut:
-            history.middle = self._save(row, times[cut - 1])
-        if len(times) > cut:
-            self._read(row, times[cut:], values[cut:], times[cut - 1])
-        if len(times) >= 2 * cut:
-            history.settle(self._save(row, times[-1]))
-        self.table.count[row] += 1
+    def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
+        """Put a late observation in its place and take in again what came after it; an error changes nothing."""
+        with undone_on_error(self, key):
+            row = self.table.row(key)
+            history = self.histories[row]
+            history.insert(t, x, given)
+            self.bank.put(np.array([row]), history.base.leaves)
+            times, values, static = np.array(history.times), np.stack(history.values), history.static_rows()
+            self.table.static[row] = static[-1]
+            cut = history.size
+            self._read(row, times[:cut], values[:cut], static[:cut], history.base.last)
+            if len(times) >= cut:
+                history.middle = Saved(self._leaves(row), times[cut - 1], static[cut - 1])
+            if len(times) > cut:
+                self._read(row, times[cut:], values[cut:], static[cut:], times[cut - 1])
+            if len(times) >= 2 * cut:
+                history.settle(Saved(self._leaves(row), times[-1], static[-1]))
+            self.table.count[row] += 1
 
-    def _read(self, row: int, times: Floats, values: Floats, since: float) -> None:
+    def _read(self, row: int, times: Floats, values: Floats, static: Floats, since: float) -> None:
         gaps = np.diff(times, prepend=since)
         if np.isnan(since):
             gaps[0] = self.first_gap(times[:1])[0]
-        tensors = self._tensors(np.full(len(values), row), values, gaps)
-        answer = self.bank.read(row, *tensors, self.static(np.array([row])))
+        answer = self.bank.read(row, *self._tensors(values, static, gaps), self.static(np.array([row])))
         if answer is not None:
             self.table.answers[row] = self.finish(answer)[0]
 
-    def _tensors(self, rows: Rows, x: Floats, gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+    def _tensors(self, x: Floats, static: Floats, gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
         if self.joins_static:
-            x = np.concatenate([x, self.table.static[rows]], axis=1)
+            x = np.concatenate([x, static], axis=1)
         seen = ~np.isnan(x)
         values = torch.from_numpy(np.where(seen, x, 0.0)).to(self.bank.dtype)
         return values, torch.from_numpy(seen), torch.from_numpy(gaps).to(self.bank.dtype)
 
-    def _save(self, row: int, last: float | None = None) -> Saved:
-        leaves = {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}
-        return Saved(leaves, float(self.table.last[row]) if last is None else float(last))
+    def _save(self, row: int) -> Saved:
+        return Saved(self._leaves(row), float(self.table.last[row]), self.table.static[row].copy())
+
+    def _leaves(self, row: int) -> Leaves:
+        return {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}
 
 
 def largest_number(dtype: torch.dtype, scale: Tensor) -> Floats:

@@ -22,10 +22,11 @@ class StreamPolicy:
     """Earlier than the newest one: `reject` with the reason, `ignore`, or `replay`: go back to an earlier state of the
     stream, put the observation in its place and take in again what came after it."""
     duplicate: Duplicate = "ignore"
-    """Same time and same values as one that was taken. Other values at the same time are news and are taken, with a
-    gap of zero."""
+    """Same time and same values as the newest one, or under `replay` as any that is still kept. Other values at the
+    same time are news and are taken, with a gap of zero."""
     reset_after: Any = None
-    """A silence longer than this (a number in the model's unit, "24h", a timedelta) starts the stream anew."""
+    """A silence longer than this (a number in the model's unit, "24h", a timedelta) starts the stream anew; nothing is
+    replayed from before it."""
     history: int = 64
     """`replay` reaches back over at least this many observations; half of what is kept."""
 

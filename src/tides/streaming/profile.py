@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,17 @@ class StaticField:
             raise DataError(f"static {self.name!r}: found {value!r}, the model knows {', '.join(self.categories)}")
         position = self.categories.index(str(value))
         return [float(position)] if self.ordinal else [float(k == position) for k in range(len(self.categories))]
+
+
+class StaticRow(NamedTuple):
+    """Static covariates as they were given: encoded numbers, and which of them were named."""
+
+    values: NDArray[np.float64]
+    named: NDArray[np.bool_]
+
+    def over(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What was named, and the rest as it was before."""
+        return np.where(self.named, self.values, before)
 
 
 @dataclass(frozen=True)
@@ -112,11 +123,9 @@ class Profile:
         except (TypeError, ValueError) as error:
             raise DataError(f"X: wanted rows of numbers, one per channel (NaN = missing): {error}") from None
 
-    def static_row(self, static: Any, width: int, before: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Static covariates (width,): encoded numbers, or a mapping from the table's static columns.
-
-        Columns that a mapping does not name are what they were `before`, or missing.
-        """
+    def static_row(self, static: Any, width: int) -> StaticRow:
+        """Static covariates (width,): encoded numbers, or a mapping from some of the table's static columns."""
+        named = np.ones(width, bool)
         if not isinstance(static, Mapping):
             row = np.array(
                 [np.nan if v is None else _number(v, "static") for v in np.atleast_1d(_plain(static)).tolist()]
@@ -127,12 +136,10 @@ class Profile:
                 known = ", ".join(column.name for column in self.static) or "no names"
                 raise DataError(f"static: found column {unknown[0]!r}, the model knows {known}")
             row = np.array([number for column in self.static for number in column.encode(static.get(column.name))])
-            if before is not None:
-                named = [column.name in static for column in self.static for _ in range(column.width)]
-                row = np.where(named, row, before)
+            named = np.array([column.name in static for column in self.static for _ in range(column.width)], bool)
         if row.shape != (width,):
             raise DataError(f"static: found {row.size} numbers, wanted {width}")
-        return row
+        return StaticRow(row, named)
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tides.errors import DataError
 from tides.streaming.banks import Rows
 from tides.streaming.policy import Status
+from tides.streaming.profile import StaticRow
 from tides.streaming.table import Floats, Key, same_rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Round:
         self.verdicts: dict[int, Status] = {}
         self.reasons: dict[int, str] = {}
         self.open: NDArray[np.bool_] = np.ones(len(keys), bool)
-        self.given: dict[int, Floats] = {}
+        self.given: dict[int, StaticRow] = {}
         table = intake.table
         self.rows = table.rows(keys)
         self.known = self.rows >= 0
@@ -44,7 +45,8 @@ class Round:
         if intake.complete_rows:
             self._close(np.isnan(self.x).any(1), "rejected", lambda i: "x: missing, but the model has no mask channels")
         if intake.calibration.first_policy == "start":
-            early = np.isnan(self.last) & (self.t < 0)
+            # Where late ones are not replayed they are refused as late ones.
+            early = (self.t < 0) & (np.isnan(self.last) | (policy.late == "replay"))
             self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
             self._take_static()
@@ -55,8 +57,7 @@ class Round:
             verdict: Status = "ignored" if policy.late == "ignore" else "rejected"
             self._close(late, verdict, lambda i: f"late: found t = {self._when(i)} after {self._newest(i)}")
         if policy.duplicate != "take":
-            same = (self.gap == 0) & same_rows(self.x, intake.table.newest[self.rows])
-            self._close(same, *self._duplicate())
+            self._close(self._is_repeated(), *self._duplicate())
         self._step(np.flatnonzero(self.open))
         return self.rows
 
@@ -70,7 +71,8 @@ class Round:
         for i in taken[self.silent[taken]].tolist():
             self.verdicts[i] = "reset"
             self._restart(i)
-        intake.step(self.rows[taken], self.t[taken], self.x[taken], self.elapsed[taken])
+        static = [self.given.get(i) for i in taken.tolist()] if self.given else None
+        intake.step(self.rows[taken], self.t[taken], self.x[taken], self.elapsed[taken], static)
 
     def repair(self, answers: Floats) -> list[int]:
         """Streams whose answers (n, …) are not finite start anew with the observation, or without it if it alone is
@@ -111,8 +113,7 @@ class Round:
                 self._refuse(i, "rejected", "static: the model takes no static covariates")
             elif static is not None:
                 try:
-                    before = intake.table.static[row] if row >= 0 and intake.table.told[row] else None
-                    self.given[i] = intake.profile.static_row(static, intake.static_size, before)
+                    self.given[i] = intake.profile.static_row(static, intake.static_size)
                 except DataError as error:
                     self._refuse(i, "rejected", str(error))
                     continue
@@ -121,23 +122,43 @@ class Round:
         table = self.intake.table
         for i in taken.tolist() if self.given else ():
             if i in self.given:
-                table.static[self.rows[i]], table.told[self.rows[i]] = self.given[i], True
+                row = self.rows[i]
+                table.static[row], table.told[row] = self.given[i].over(table.static[row]), True
 
     def _replay(self, late: Positions) -> None:
         for i in late.tolist():
-            row, t, x = int(self.rows[i]), float(self.t[i]), self.x[i].copy()
-            history = self.intake.histories[row]
-            if t < history.floor:
-                floor = self.intake.clock.decode(history.floor)
-                self._refuse(i, "rejected", f"late: found t = {self._when(i)}, the earliest state kept is of {floor}")
-            elif self.intake.policy.duplicate != "take" and history.holds(t, x):
+            t, x = float(self.t[i]), self.x[i].copy()
+            too_late = self._describe_too_late(i)
+            if too_late is not None:
+                self._refuse(i, "rejected", f"late: found t = {self._when(i)}, {too_late}")
+            elif self.intake.policy.duplicate != "take" and self.intake.histories[int(self.rows[i])].holds(t, x):
                 verdict, reason = self._duplicate()
                 self._refuse(i, verdict, reason(i))
             else:
-                self._keep_static(np.array([i]))
-                self.intake.replay(row, t, x)
+                self.intake.replay(self.keys[i], t, x, self.given.get(i))
                 self.verdicts[i] = "replayed"
                 self.open[i] = False
+
+    def _describe_too_late(self, i: int) -> str | None:
+        """Why an observation cannot be put in its place; None where it can."""
+        intake, t, history = self.intake, float(self.t[i]), self.intake.histories[int(self.rows[i])]
+        if t < history.floor:
+            return f"the earliest state kept is of {intake.clock.decode(history.floor)}"
+        following = history.following(t)
+        if following - t > intake.silence:
+            return f"but the stream starts anew at {intake.clock.decode(following)}, after a silence"
+        if following - t > intake.largest_gap:
+            return f"a gap of {following - t:g} before the next is longer than the model can calculate with"
+        return None
+
+    def _is_repeated(self) -> NDArray[np.bool_]:
+        """The newest observation again, or another one of its time that is still kept."""
+        intake, now = self.intake, self.gap == 0
+        same: NDArray[np.bool_] = now & same_rows(self.x, intake.table.newest[self.rows])
+        if intake.histories:
+            for i in np.flatnonzero(now & ~same).tolist():
+                same[i] = intake.histories[int(self.rows[i])].holds(float(self.t[i]), self.x[i])
+        return same
 
     def _duplicate(self) -> tuple[Status, Callable[[int], str]]:
         verdict: Status = "ignored" if self.intake.policy.duplicate == "ignore" else "rejected"

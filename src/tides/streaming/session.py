@@ -17,7 +17,9 @@ from tides.streaming.clock import StreamClock
 from tides.streaming.intake import Intake
 from tides.streaming.policy import Answers, Duplicate, Late, StreamPolicy
 from tides.streaming.profile import Profile, read_facts
+from tides.streaming.stretch import check_stretch, is_plain
 from tides.streaming.table import Floats, Key
+from tides.streaming.undo import undone_on_error
 
 _FIRST_CAPACITY = 16
 
@@ -137,20 +139,29 @@ class StreamSession:
             )
         if key is None and self.streams > 1:
             raise DataError("key: several streams are followed; say which one catches up")
-        self.intake.check_stretch(self.intake.table.row(key), encoded, rows)
+        self.check_offsets(at)
+        check_stretch(self.intake, self.intake.table.row(key), encoded, rows)
+        with undone_on_error(self.intake, key):
+            return self._catch_up(encoded, rows, key, static, at)
+
+    def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
         # The first goes through every check; the rest at once where nothing about it needs a decision.
-        answer = self._step_one(encoded[0], rows[0], key, static, at)
-        encoded, rows = encoded[1:], rows[1:]
+        answer = self._step_stretch(times, values, 0, key, static, at)
         replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
-        plain = max(0, len(encoded) - replayable)
+        done, plain = 1, max(1, len(times) - replayable)
         row = self.intake.table.require(key)
-        stretch = encoded[:plain], rows[:plain]
-        if plain and self.intake.is_plain(row, *stretch) and self.intake.read(row, *stretch):
-            answer = self.answer(key, at=at)
-            encoded, rows = encoded[plain:], rows[plain:]
-        for t, x in zip(encoded, rows, strict=True):
-            answer = self._step_one(t, x, key, None, at)
+        stretch = times[1:plain], values[1:plain]
+        if plain > 1 and is_plain(self.intake, row, *stretch) and self.intake.read(row, *stretch):
+            answer, done = self.answer(key, at=at), plain
+        for k in range(done, len(times)):
+            answer = self._step_stretch(times, values, k, key, None, at)
         return answer
+
+    def _step_stretch(self, times: Floats, values: Floats, k: int, key: Key, static: Any, at: Any) -> Floats:
+        try:
+            return self._step_one(times[k], values[k], key, static, at)
+        except DataError as error:
+            raise DataError(f"row {k} of {len(times)}: {error}") from None
 
     @torch.no_grad()
     def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
@@ -197,7 +208,7 @@ class StreamSession:
         return session_state(self)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken. A state of another model raises and changes nothing."""
+        """Continue where `state_dict` was taken. A state that does not fit the model raises and changes nothing."""
         from tides.streaming.snapshot import restore_session
 
         restore_session(self, state)

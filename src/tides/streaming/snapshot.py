@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor
@@ -13,13 +14,15 @@ from torch import Tensor
 from tides.atomic import atomic_write
 from tides.errors import DataError
 from tides.streaming.history import History, Saved
-from tides.streaming.leaves import Leaves, as_complex, as_real
+from tides.streaming.leaves import as_complex, as_real
+from tides.streaming.profile import StaticRow
+from tides.streaming.snapshot_check import FORMAT, check_keys, check_state
+from tides.streaming.table import FIELDS
 
 if TYPE_CHECKING:
+    from tides.streaming.banks import Rows
+    from tides.streaming.intake import Intake
     from tides.streaming.session import StreamSession
-
-FORMAT = 1
-_TABLE = ("last", "newest", "count", "static", "told", "answers")
 
 
 def session_state(session: "StreamSession") -> dict[str, Tensor]:
@@ -27,33 +30,30 @@ def session_state(session: "StreamSession") -> dict[str, Tensor]:
     intake = session.intake
     keys = list(intake.table)
     rows = intake.table.rows(keys)
-    strange = [key for key in keys if key is not None and not isinstance(key, (str, int))]
-    if strange:
-        raise DataError(f"keys: found {strange[0]!r}, wanted text or whole numbers to store a session")
+    check_keys(keys)
     text = json.dumps({"format": FORMAT, "identity": session.identity, "keys": keys})
     state = {"about": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
-    state |= {f"table.{name}": torch.from_numpy(getattr(intake.table, name)[rows].copy()) for name in _TABLE}
+    state |= {f"table.{name}": torch.from_numpy(array) for name, array in intake.table.get(rows).items()}
     state |= {f"state.{name}": leaf.clone() for name, leaf in as_real(intake.bank.get(rows)).items()}
     if intake.histories:
-        state |= _pack_histories([intake.histories[int(row)] for row in rows], intake.bank.fresh, intake.channels)
+        state |= _pack_histories([intake.histories[int(row)] for row in rows], intake)
     return state
 
 
 def restore_session(session: "StreamSession", state: dict[str, Tensor]) -> None:
-    """Replace all streams of a session; a state of another model raises and changes nothing."""
-    keys = _check(session, state)
-    intake = session.intake
+    """Replace all streams of a session; a state that does not fit raises and changes nothing."""
+    keys, intake = check_state(session, state), session.intake
+    state = {name: tensor.detach().cpu() for name, tensor in state.items()}
     fresh = intake.bank.fresh
     leaves = as_complex({name: state[f"state.{name}"] for name in fresh}, fresh)
     for key in list(intake.table):
         intake.forget(key)
     rows = np.array([intake.add(key) for key in keys], np.int64)
-    for name in _TABLE:
-        getattr(intake.table, name)[rows] = state[f"table.{name}"].numpy()
+    intake.table.put(rows, {name: state[f"table.{name}"].numpy() for name in FIELDS})
     intake.bank.put(rows, leaves)
     if intake.policy.late != "replay":
         return
-    found = _unpack_histories(state, fresh) if "history.counts" in state else None
+    found = _unpack_histories(state, intake, rows) if "history.counts" in state else None
     for position, row in enumerate(rows.tolist()):
         if found is None:
             last = float(intake.table.last[row])
@@ -86,36 +86,18 @@ def read_snapshot(session: "StreamSession", path: Path) -> dict[str, Any]:
     return notes
 
 
-def _check(session: "StreamSession", state: dict[str, Tensor]) -> list[Any]:
-    """The keys of a state that fits the session."""
-    try:
-        about = json.loads(state["about"].numpy(force=True).tobytes())
-        if about["format"] != FORMAT:
-            raise DataError(f"state: found format {about['format']!r}, wanted {FORMAT}")
-        identity, keys = about["identity"], list(about["keys"])
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"state: not the state of a session: {error!r}") from None
-    if identity != session.identity:
-        raise DataError(
-            f"state: it belongs to another model (identity {identity[:12]}…, this one is {session.identity[:12]}…)"
-        )
-    wanted = {"about", *(f"table.{name}" for name in _TABLE), *(f"state.{name}" for name in session.intake.bank.fresh)}
-    missing = sorted(wanted - set(state))
-    if missing:
-        raise DataError(f"state: {missing[0]!r} is missing")
-    return keys
-
-
-def _pack_histories(histories: list[History], fresh: Leaves, channels: int) -> dict[str, Tensor]:
+def _pack_histories(histories: list[History], intake: "Intake") -> dict[str, Tensor]:
     values = [value for history in histories for value in history.values]
+    untold = StaticRow(np.full(intake.static_size, np.nan), np.zeros(intake.static_size, bool))
+    static = [told or untold for history in histories for told in history.static]
     state = {
         "history.sizes": torch.tensor([history.size for history in histories], dtype=torch.int64),
         "history.counts": torch.tensor([len(history.times) for history in histories], dtype=torch.int64),
         "history.floor": torch.tensor([history.floor for history in histories], dtype=torch.float64),
         "history.times": torch.tensor([t for history in histories for t in history.times], dtype=torch.float64),
-        "history.values": torch.from_numpy(np.stack(values) if values else np.zeros((0, channels))),
+        "history.values": _stack(values, intake.channels, np.float64),
+        "history.static": _stack([told.values for told in static], intake.static_size, np.float64),
+        "history.named": _stack([told.named for told in static], intake.static_size, np.bool_),
         "history.settled": torch.tensor([history.middle is not None for history in histories]),
     }
     for name, saved in (
@@ -123,26 +105,39 @@ def _pack_histories(histories: list[History], fresh: Leaves, channels: int) -> d
         ("middle", [history.middle or history.base for history in histories]),
     ):
         state[f"history.{name}.last"] = torch.tensor([one.last for one in saved], dtype=torch.float64)
-        stacked = {leaf: torch.cat([one.leaves[leaf] for one in saved]) for leaf in fresh}
+        state[f"history.{name}.static"] = _stack([one.static for one in saved], intake.static_size, np.float64)
+        stacked = {leaf: torch.cat([one.leaves[leaf] for one in saved]) for leaf in intake.bank.fresh}
         state |= {f"history.{name}.{leaf}": tensor for leaf, tensor in as_real(stacked).items()}
     return state
 
 
-def _unpack_histories(state: dict[str, Tensor], fresh: Leaves) -> list[History]:
+def _stack(rows: list[NDArray[Any]], width: int, dtype: type[np.generic]) -> Tensor:
+    return torch.from_numpy(np.array(rows, dtype).reshape(len(rows), width))
+
+
+def _unpack_histories(state: dict[str, Tensor], intake: "Intake", rows: "Rows") -> list[History]:
     """Each with the size it was kept with: another policy holds for streams that begin under it."""
+    fresh = intake.bank.fresh
+    times, values = state["history.times"].tolist(), list(state["history.values"].numpy().copy())
+    told: list[StaticRow | None] = [None] * len(times)
+    # Earlier versions knew the present static covariates alone.
+    present = torch.from_numpy(intake.table.static[rows])
+    if "history.static" in state:
+        static, named = (state[f"history.{name}"].numpy().copy() for name in ("static", "named"))
+        told = [StaticRow(*pair) if pair[1].any() else None for pair in zip(static, named, strict=True)]
 
     def saved(name: str, row: int) -> Saved:
         leaves = {leaf: state[f"history.{name}.{leaf}"][row : row + 1] for leaf in fresh}
-        return Saved(as_complex(leaves, fresh), float(state[f"history.{name}.last"][row]))
+        static = state.get(f"history.{name}.static", present)[row].numpy().copy()
+        return Saved(as_complex(leaves, fresh), float(state[f"history.{name}.last"][row]), static)
 
     histories, begin = [], 0
-    times, values = state["history.times"].tolist(), state["history.values"].numpy()
-    sizes = state["history.sizes"].tolist()
-    for row, count in enumerate(state["history.counts"].tolist()):
-        end = begin + count
+    for row, (size, count) in enumerate(
+        zip(state["history.sizes"].tolist(), state["history.counts"].tolist(), strict=True)
+    ):
+        kept = slice(begin, begin + count)
         middle = saved("middle", row) if bool(state["history.settled"][row]) else None
         floor = float(state["history.floor"][row])
-        kept = [value.copy() for value in values[begin:end]]
-        histories.append(History(sizes[row], saved("base", row), floor, times[begin:end], kept, middle))
-        begin = end
+        histories.append(History(size, saved("base", row), floor, times[kept], values[kept], told[kept], middle))
+        begin += count
     return histories

@@ -1,6 +1,6 @@
 """`StreamTable`: which stream lives in which row, and what is known of it besides the model's state."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ from tides.errors import DataError
 
 Key = Hashable
 Floats = NDArray[np.float64]
+# What is kept of every stream.
+FIELDS = ("last", "newest", "count", "static", "told", "answers")
 
 
 class StreamTable:
@@ -66,7 +68,7 @@ class StreamTable:
             key = key.item()
         row = self._free.pop()
         self._rows[key] = row
-        self.told[row] = False
+        self.told[row], self.static[row] = False, np.nan
         self.clear(row)
         return row
 
@@ -79,9 +81,18 @@ class StreamTable:
         """Nothing has been observed in these rows; static features stay."""
         self.last[rows], self.newest[rows], self.count[rows], self.answers[rows] = np.nan, np.nan, 0, np.nan
 
+    def get(self, rows: Any) -> dict[str, NDArray[Any]]:
+        """A copy of everything known of these rows."""
+        return {name: getattr(self, name)[rows].copy() for name in FIELDS}
+
+    def put(self, rows: Any, fields: Mapping[str, NDArray[Any]]) -> None:
+        """Put what `get` has given in place."""
+        for name in FIELDS:
+            getattr(self, name)[rows] = fields[name]
+
     def grow(self, capacity: int) -> None:
         before = self.capacity
-        for name in ("last", "newest", "count", "static", "told", "answers"):
+        for name in FIELDS:
             array = getattr(self, name)
             blank = np.nan if array.dtype == np.float64 else 0
             more = np.full((capacity - before, *array.shape[1:]), blank, dtype=array.dtype)
