@@ -8,8 +8,9 @@ import pytest
 from tides.errors import ConfigError
 from tides.experiments import config, efficiency
 from tides.experiments.runner import Cell, Context, run_cells
-from tides.experiments.speed_measure import measure_safely
+from tides.experiments.speed_measure import make_model, measure_safely
 from tides.records import read_records
+from tides.reports import efficiency as reported
 
 
 class InThisProcess:
@@ -28,6 +29,17 @@ class InThisProcess:
 def cells(*settings: str, quick: bool = True) -> list[Cell]:
     found = config.load("efficiency", "paper", quick=quick, settings=settings)
     return efficiency.cells(found, variant="paper", quick=quick)
+
+
+def test_sizes_are_those_that_the_report_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(efficiency.speed, "hardware", lambda device: {"gpu": "some"} if device == "cuda" else {})
+    sizes = {
+        (cell.config["backend"], cell.config["length"]): sum(p.numel() for p in make_model(cell.config).parameters())
+        for cell in cells("device=cuda", quick=False)
+    }
+    assert {sizes["triton", length] for length in (1000, 5000, 10_000)} == {91_301}
+    assert [sizes["rformer", length] for length in (1000, 5000, 10_000)] == [111_441, 175_441, 255_441]
+    assert all(f"{sizes['rformer', length]:,}" in reported._INTRODUCTION for length in (1000, 10_000))
 
 
 def test_cells_are_those_of_the_papers_table(monkeypatch: pytest.MonkeyPatch) -> None:
