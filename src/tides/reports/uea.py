@@ -121,24 +121,29 @@ def _average(sets: dict[str, list[Record]]) -> str:
 
 
 def published_table(results: Results) -> Table:
-    """All published models by average rank; ours joins where every data set was run."""
+    """All published models by average rank, with their published averages; ours joins where every data set was run."""
     numbers, names = published(NAME), published(NAME)["datasets"]
-    entries = [(model["name"], list(model["mean"]), "paper's table") for model in numbers["model"]]
-    entries += [(model["name"], list(model["mean"]), "not in the paper") for model in numbers["later"]]
+    origins = {"model": "paper's table", "later": "not in the paper"}
+    entries = [
+        (model["name"], list(model["mean"]), f"{model['average']:.1f}", origin)
+        for kind, origin in origins.items()
+        for model in numbers[kind]
+    ]
     for group, sets in results.items():
         if all(name in sets for name in names):
-            entries.append((f"{group.title} (ours)", [np.mean([_percent(r) for r in sets[n]]) for n in names], "ours"))
+            means = [np.mean([_percent(record) for record in sets[name]]) for name in names]
+            entries.append((f"{group.title} (ours)", means, _average(sets), "ours"))
     values = np.array([entry[1] for entry in entries], float)
     mean_rank = ranks(values.T, higher=True).mean(axis=0)
     first = wins(values.T, higher=True)[1]
-    in_paper = [i for i, entry in enumerate(entries) if entry[2] == "paper's table"]
+    in_paper = [i for i, entry in enumerate(entries) if entry[3] == "paper's table"]
     paper_rank = dict(zip(in_paper, ranks(values[in_paper].T, higher=True).mean(axis=0), strict=True))
     rows = []
     for i in np.argsort(mean_rank, kind="stable"):
-        title, means, origin = entries[i]
+        title, means, average, origin = entries[i]
         cells = ["–" if np.isnan(mean) else f"{mean:.1f}" for mean in means]
         within = f"{paper_rank[i]:.2f}" if i in paper_rank else "–"
-        rows.append([title, *cells, f"{np.nanmean(means):.1f}", f"{mean_rank[i]:.2f}", str(first[i]), within, origin])
+        rows.append([title, *cells, average, f"{mean_rank[i]:.2f}", str(first[i]), within, origin])
     columns = ["model", *names, "average", "mean rank", "wins", "rank in the paper's table", "origin"]
     caption = "Published accuracies in %, ordered by mean rank over the six data sets (ties averaged, missing last)."
     return Table(columns, rows, caption)
