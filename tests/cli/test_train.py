@@ -70,13 +70,13 @@ def test_evaluate(model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "page" / "index.html").is_file()
 
 
-@pytest.mark.parametrize("name", ["pred.parquet", "pred.csv", "pred.feather"])
+@pytest.mark.parametrize("name", ["pred.parquet", "pred.CSV", "pred.feather"])
 def test_predict(model: Path, tmp_path: Path, name: str) -> None:
     table = ward(tmp_path, 12, seed=2, name="new.parquet")
     pd.read_parquet(table).drop(columns="died").to_parquet(table)
     said = tides("predict", model, table, "--out", tmp_path / name)
     assert "12 rows for 12 series" in said
-    read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".feather": pd.read_feather}[Path(name).suffix]
+    read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".feather": pd.read_feather}[Path(name).suffix.lower()]
     found = read(tmp_path / name)
     assert list(found.columns) == ["patient", "predicted", "p(0)", "p(1)"]
     assert found["patient"].tolist() == [f"p{i:02}" for i in range(12)]

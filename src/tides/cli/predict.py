@@ -38,7 +38,7 @@ def predict(
     from tides.errors import ConfigError
 
     check_table(table)
-    if out.suffix not in (".parquet", ".csv", ".feather"):
+    if out.suffix.lower() not in (".parquet", ".csv", ".feather"):
         raise ConfigError(f"--out: found {out.name!r}, wanted a name that ends in .parquet, .csv or .feather")
     if out.exists() and out.samefile(table):
         raise ConfigError(f"--out: {out} is the table itself; wanted another file for the answers")
@@ -148,9 +148,9 @@ def _write(columns: dict[str, Any], out: Path) -> None:
 
     table = pa.table(columns)
     with atomic_write(out) as file:
-        if out.suffix == ".csv":
+        if out.suffix.lower() == ".csv":
             pyarrow.csv.write_csv(table, file)
-        elif out.suffix == ".feather":
+        elif out.suffix.lower() == ".feather":
             pyarrow.feather.write_feather(table, file)
         else:
             pyarrow.parquet.write_table(table, file)
