@@ -104,8 +104,8 @@ def checked_addresses() -> Iterator[_Memory]:
             self.plan.__dict__.setdefault("kept", []).extend([*parts.values(), *between])
         return parts
 
-    def remembering_carve(self: block_pass.BlockPass) -> None:
-        carve(self)
+    def remembering_carve(self: block_pass.BlockPass, *buffers: Buffer) -> None:
+        carve(self, *buffers)
         self.plan.__dict__.setdefault("kept", []).extend(self.parts.values())
 
     def run(self: LaunchPlan, tensors: list[torch.Tensor], *, keep: bool) -> None:

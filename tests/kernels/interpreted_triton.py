@@ -133,9 +133,11 @@ def check_blocks(cases: list[dict[str, Any]]) -> None:
         # modes' states lend their room to the tail where there are two directions.
         check_block(case, (3, 3 - number % 2, 2 + number % 2), 19, number % 2 == 1, "cpu")
         print("a block equals its parts:", case, flush=True)
-    gradients._RANGE, config._KEPT, config._PART = (64, 64), kept, 110
+    gradients._RANGE = (64, 64)
     for padded, depth in ((True, 3), (False, 1)) if len(cases) > 1 else ((False, 2),):
-        check_stack("cpu", 6, (3, 2, 2), padded=padded, depth=depth)
+        # Blocks share what they make, or keep it, in several parts.
+        for config._KEPT, config._PART in ((0, part), (kept, 110)):
+            check_stack("cpu", 6, (3, 2, 2), padded=padded, depth=depth)
     check_stacked("cpu", 7)
     check_dropout("cpu", 7)
     print(f"{len(cases)} blocks, stacked models and dropout")

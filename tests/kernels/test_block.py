@@ -43,8 +43,12 @@ def test_a_batch_in_several_parts_equals_its_parts(case: dict[str, Any], keeps: 
     check_parts("cuda", 501, (16, 16, 16), case, keeps=keeps)
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 20])
 @pytest.mark.parametrize(("padded", "depth"), [(False, 2), (True, 3), (False, 1)])
-def test_blocks_of_a_model_are_one_operator(padded: bool, depth: int) -> None:
+def test_blocks_of_a_model_are_one_operator(
+    padded: bool, depth: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tides.kernels.triton.block_config._KEPT", kept)
     check_stack("cuda", 300, (7, 3, 2), padded=padded, depth=depth)
 
 

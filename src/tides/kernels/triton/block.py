@@ -153,7 +153,7 @@ class BlockFunction(_SingleLevelFunction):
         out, last, kept = run_forward(config, shape, inputs, norms)
         ctx.save_for_backward(*inputs[:-1], *kept)
         ctx.set_materialize_grads(False)
-        ctx.config, ctx.shape, ctx.parameters = config, shape, parameters
+        ctx.config, ctx.shape, ctx.parameters, ctx.fresh = config, shape, parameters, True
         return out, *last
 
     @staticmethod
@@ -164,8 +164,10 @@ class BlockFunction(_SingleLevelFunction):
         own = torch.zeros_like(x) if gradient is None else gradient.contiguous()
         dx, _, d_gaps, d_behind, d_packed = run_backward(
             ctx.config, ctx.shape, inputs, Kept(*kept), own, d_last, d_gaps_wanted=any(ctx.needs_input_grad[6:8]),
-            overwrite=own is not gradient,
+            overwrite=own is not gradient, fresh=ctx.fresh,
         )  # fmt: skip
+        # A second backward pass finds other blocks' numbers in the room that they share.
+        ctx.fresh = False
         return None, None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
 
 

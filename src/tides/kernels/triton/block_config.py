@@ -86,6 +86,8 @@ class BlockShape(NamedTuple):
     """Blocks of one model, one behind the other."""
     forgets: bool = False
     """Nothing is kept for a backward pass, and of what lies between blocks the newest alone."""
+    shares: bool = False
+    """Decay, drive and states of the newest block are kept: all blocks have them in one room."""
 
     @classmethod
     def of(
@@ -98,8 +100,11 @@ class BlockShape(NamedTuple):
         part = batch if models > 1 or fitting < _FEWEST else -(-batch // -(-batch // fitting))
         # The backward pass of a model's only block comes next: if it takes all sequences at once, what it would make
         # again takes no more memory if it is kept.
-        keeps = models * batch * elements <= _KEPT or (whole and depth == 1 and part == batch)
-        return cls(models, batch, steps, masked, norm, keeps and not forgets, part, depth, forgets)
+        once = whole and part == batch
+        keeps = not forgets and (models * batch * elements <= _KEPT or (once and depth == 1))
+        # Likewise that of the last of several.
+        shares = not forgets and not keeps and once
+        return cls(models, batch, steps, masked, norm, keeps, part, depth, forgets, shares)
 
     @property
     def rows(self) -> int:
@@ -149,9 +154,7 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
     clocks = shape.sequences * layout.modes
     sizes |= {"frequency": clocks, "scale": clocks, "affine": 2 * layout.width, "moments": 2 * layout.width}
     if shape.keeps:
-        places = clocks * shape.steps
-        sizes |= {"decay": places, "drives": 2 * places}
-        sizes |= {f"states {direction}": 2 * places for direction in range(layout.directions)}
+        sizes |= room_sizes(layout, shape)
     else:
         # What reaches every chunk of the scans, which the backward pass makes again from there.
         chunks = -(-shape.steps // scan_chunk(layout, shape))
@@ -159,8 +162,21 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
     return sizes
 
 
+def room_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
+    """What a block's scans read and make."""
+    places = shape.sequences * layout.modes * shape.steps
+    states = {f"states {direction}": 2 * places for direction in range(layout.directions)}
+    return {"decay": places, "drives": 2 * places} | states
+
+
 @cache
 def kept_size(layout: Layout, shape: BlockShape) -> int:
     """Elements of the tensor that holds them, for each model."""
     total = sum(aligned(size) for size in kept_sizes(layout, shape).values())
     return -(-total // shape.models)
+
+
+@cache
+def room_size(layout: Layout, shape: BlockShape) -> int:
+    """Elements of the room that blocks share, if they do."""
+    return sum(aligned(size) for size in room_sizes(layout, shape).values()) if shape.shares else 0

@@ -165,7 +165,10 @@ class BlockGradients:
         """dx, and the gradient of the norm's scale and shift (m, 2, h)."""
         run, plan, layout, config = self.run, self.plan, self.layout, self.run.config
         buffers = self._range_buffers()
-        d_codes = plan.space(self.d_readout_codes.size)
+        # Nobody needs the decay rates in a shared room any more.
+        lent = self.shape.shares and layout.rank <= layout.modes
+        size = self.d_readout_codes.size
+        d_codes = run.parts["decay"].part(0, size) if lent else plan.space(size)
         tile = run.tile("drive_backward")
         weights = WeightSums(run, self.range, self.totals[0], run.ob, output=False)
         for start in range(part.start, part.stop, self.range):
@@ -179,7 +182,7 @@ class BlockGradients:
         if part.last:
             self._unpack()
         self._heads(part, d_decay, d_codes, d_affine)
-        plan.release(*set(buffers), d_codes, self.d_readout_codes)
+        plan.release(*set(buffers), self.d_readout_codes, *([] if lent else [d_codes]))
 
     def _heads(self, part: Part, d_decay: Buffer, d_codes: Buffer, d_affine: Buffer) -> None:
         """dx, the gradients of the heads' weights, and those of scale and shift."""

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_sizes, padded, scan_chunk
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_sizes, padded, room_sizes, scan_chunk
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
 from tides.kernels.triton.block_tiles import Tile, tile_of
 from tides.kernels.triton.buffers import Buffer, aligned
@@ -27,7 +27,8 @@ def shares(rows: int, tile: int, most: int) -> tuple[int, int]:
 
 
 class BlockBuffers(NamedTuple):
-    """What a block's launches are given; `kept` is what the forward pass leaves for the backward pass."""
+    """What a block's launches are given; `kept` is what the forward pass leaves for the backward pass, and `room` what
+    all blocks have their decay, drives and states in, if they share one."""
 
     x: Buffer
     gaps: Buffer
@@ -37,6 +38,7 @@ class BlockBuffers(NamedTuple):
     packed: Buffer
     affine: Buffer
     kept: Buffer
+    room: Buffer
 
 
 class Matrices(NamedTuple):
@@ -52,11 +54,14 @@ class BlockPass:
     """A block's buffers, and the flags that its kernels share."""
 
     def __init__(
-        self, plan: LaunchPlan, config: BlockConfig, shape: BlockShape, precision: str, buffers: BlockBuffers
-    ) -> None:
-        self.plan, self.config, self.shape, self.precision = plan, config, shape, precision
+        self, plan: LaunchPlan, config: BlockConfig, shape: BlockShape, precision: str, buffers: BlockBuffers, *,
+        ready: bool = False,
+    ) -> None:  # fmt: skip
+        """`ready`: decay, drive and states are still where the forward pass left them."""
+        self.plan, self.config, self.shape, self.precision, self.ready = plan, config, shape, precision, ready
+        self.stays = shape.keeps or shape.shares
         self.layout = layout = config.layout
-        self.x, self.gaps, self.behind, self.valid, self.seed, self.packed, self.affine, self.kept = buffers
+        self.x, self.gaps, self.behind, self.valid, self.seed, self.packed, self.affine, kept, room = buffers
         h, p, f = layout.width, layout.modes, layout.inner
         self.hb, self.ib, self.ob = (padded(size) for size in (h, layout.rank + 1, 2 * p))
         self.readout_width = padded(2 * p * layout.directions)
@@ -68,18 +73,20 @@ class BlockPass:
         self.readout_flags = shared | {"OB": self.readout_width, "BOTH": layout.directions == 2}
         self.tail_flags = {"F": f, "FB": padded(f), "DROP": config.dropout}
         self.norm_flags = {"H": h, "HB": self.hb}
-        self._carve()
+        self._carve(kept, room)
         if shape.norm != "given":
             self.affine = self.parts["affine"]
         self.inputs = (self.x, self.affine, self.valid, self.packed)
 
-    def _carve(self) -> None:
-        """Where the parts of `kept` lie."""
+    def _carve(self, kept: Buffer, room: Buffer) -> None:
+        """Where the parts of `kept` and of a shared room lie."""
         self.parts: dict[str, Buffer] = {}
-        offset = 0
-        for name, size in kept_sizes(self.layout, self.shape).items():
-            self.parts[name] = self.kept.part(offset, size)
-            offset += aligned(size)
+        shared = room_sizes(self.layout, self.shape) if self.shape.shares else {}
+        for buffer, sizes in ((kept, kept_sizes(self.layout, self.shape)), (room, shared)):
+            offset = 0
+            for name, size in sizes.items():
+                self.parts[name] = buffer.part(offset, size)
+                offset += aligned(size)
         fields = Matrices._fields if self.layout.mix_norm else ("kernel", "mirror", "kernel", "kernel")
         self.drive, self.readout = (
             Matrices(*(self.parts[f"{mix} {field}"] for field in fields)) for mix in ("drive", "readout")
@@ -128,13 +135,13 @@ class BlockPass:
     def run_enter(self, part: Part, *, again: bool = False) -> tuple[Buffer, Buffer]:
         """Decay rates (b, l, p) and the planes of the drives (b, l, p, 2) of all models' sequences in a part.
 
-        They are made `again` unless they were kept.
+        They are made `again` unless they are ready.
         """
         layout, config, shape = self.layout, self.config, self.shape
         places = shape.steps * layout.modes
-        if shape.keeps:
+        if self.stays:
             decay, drive = part.of(self.parts["decay"], places), part.of(self.parts["drives"], 2 * places)
-            if again:
+            if again and self.ready:
                 return decay, drive
         else:
             decay, drive = (self.plan.space(part.sequences, width) for width in (places, 2 * places))
@@ -166,9 +173,9 @@ class BlockPass:
         """The planes of every direction's states (b, l, p, 2)."""
         directions = range(self.layout.directions)
         places = 2 * self.shape.steps * self.layout.modes
-        if self.shape.keeps:
+        if self.stays:
             states = [part.of(self.parts[f"states {direction}"], places) for direction in directions]
-            if again:
+            if again and self.ready:
                 return states
         else:
             states = [self.plan.space(part.sequences, places) for _ in directions]

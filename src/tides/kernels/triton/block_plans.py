@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tides.kernels.statistics import RunningNorm
-from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size
+from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_size, room_size
 from tides.kernels.triton.block_gradients import BlockGradients
 from tides.kernels.triton.block_pass import BlockBuffers, BlockPass
 from tides.kernels.triton.buffers import Buffer, aligned
@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
     gaps: bool
     overwrite: bool
     """Whether the gradient that comes in is nobody else's."""
+    fresh: bool = False
+    """Whether what the blocks share is still as the forward pass left it."""
 
 
 def run_forward(
@@ -59,7 +61,7 @@ def run_forward(
     lead = x.shape[:-2]
     out = torch.empty_like(x)
     last = last_states(3 * shape.depth, (*lead, layout.modes), x.device, apart=shape.norm == "given")
-    kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape))
+    kept = x.new_empty(*lead[:-1], shape.depth * kept_size(layout, shape) + room_size(layout, shape))
     rooms = min(1, shape.depth - 1) if shape.forgets else shape.depth - 1
     between = x.new_empty(rooms * _room(config, shape)) if rooms else x
     numbers = (norms[0].eps, norms[0].momentum) if norms else (0.0, 0.0)
@@ -79,18 +81,19 @@ def run_backward(
     *,
     d_gaps_wanted: bool,
     overwrite: bool = False,
+    fresh: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor]:
     """Gradients of x, of the norm's scale and shift, of both directions' gaps where wanted, and of the weights.
 
     Scale and shift are those of a single block; gaps have no gradient through several. `overwrite` lends the memory of
-    `gradient`, which is what several blocks need besides that of dx.
+    `gradient`, which is what several blocks need besides that of dx. `fresh`: no backward pass was here before.
     """
     x = inputs.x
     # Only a following hold leaves a drive pending.
     ignored = config.hold != "following"
     d_last = [None if ignored and k % 3 == 2 else change for k, change in enumerate(d_last)]
     given = tuple([change is not None for change in d_last])
-    wanted = Wanted(tuple([given[k : k + 3] for k in range(0, len(given), 3)]), d_gaps_wanted, overwrite)
+    wanted = Wanted(tuple([given[k : k + 3] for k in range(0, len(given), 3)]), d_gaps_wanted, overwrite, fresh)
     dx, d_packed = torch.empty_like(x), torch.empty_like(inputs.packed)
     d_affine = x.new_empty(*x.shape[:-3], 2, x.shape[-1]) if shape.norm == "given" else dx
     d_gaps = torch.empty_like(inputs.gaps) if d_gaps_wanted else None
@@ -125,10 +128,11 @@ def _declare(plan: LaunchPlan, config: BlockConfig, shape: BlockShape) -> list[B
     seed, packed, affine = (plan.tensor(size) for size in (depth * models, 0, models * 2 * layout.width))
     kept, between = plan.tensor(0), plan.tensor(0)
     weights, room, small = models * layout.size, _room(config, shape), models * kept_size(layout, shape)
+    shared = kept.part(depth * small, room_size(layout, shape))
     return [
         BlockBuffers(
             between.part((k - 1) * room, x.size) if k else x, gaps, behind, valid, seed.part(k * models, models),
-            packed.part(k * layout.stride, weights), affine, kept.part(k * small, small),
+            packed.part(k * layout.stride, weights), affine, kept.part(k * small, small), shared,
         )
         for k in range(depth)
     ]  # fmt: skip
@@ -156,7 +160,7 @@ def _build_forward(
         states = run.run_scans(shape.whole, decay, drive)
         run.run_leave(states, x)
         run.run_last(states, decay, drive, tuple(last[3 * k : 3 * k + 3]))
-        if not shape.keeps:
+        if not run.stays:
             plan.release(decay, drive, *states)
     return plan
 
@@ -177,7 +181,8 @@ def _build_backward(config: BlockConfig, shape: BlockShape, precision: str, want
     # The gradient goes back and forth between two tensors: dx and the one that comes in, or another if that must stay.
     turns = (dx, gradient) if wanted.overwrite or shape.depth == 1 else (dx, plan.space(dx.size))
     for k in reversed(range(shape.depth)):
-        run = BlockPass(plan, config, shape, precision, stack[k])
+        ready = shape.keeps or (shape.shares and wanted.fresh and k + 1 == shape.depth)
+        run = BlockPass(plan, config, shape, precision, stack[k], ready=ready)
         changes = [last[3 * k + j] if given else None for j, given in enumerate(wanted.last[k])]
         target = turns[(shape.depth - 1 - k if wanted.overwrite else k) % 2]
         weights = d_packed.part(k * layout.stride, stack[k].packed.size)
@@ -201,7 +206,7 @@ def _part_backward(
     d_states = gradients.leave(part, states)
     gradients.add_last(part, d_states[0], d_s, 2 * modes)
     d_decay, d_drive = gradients.scans(part, states, d_states, decay, drive, d_gaps, d_lam)
-    if not run.shape.keeps:
+    if not run.stays:
         plan.release(decay, drive, *states)
     gradients.add_last(part, d_decay, d_lam, modes, step=2)
     gradients.add_last(part, d_drive, d_pending, 2 * modes)
