@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tides
+from tests.nn.models import small_config, unsettled
 from tests.streaming.killing import follow, kill_at_random
 from tests.streaming.test_session import classifier, forecaster
 from tides.errors import DataError
@@ -133,6 +135,19 @@ def test_forecasts_have_offsets_and_names() -> None:
     plain = StreamSession(model)
     wanted = plain.step(0.0, [1.0, 2.0], at=[0.5, 2.0])
     assert found[0]["forecast"][1]["spo2"] == pytest.approx(wanted[1, 1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["at", "spread"])
+def test_a_channel_with_the_name_of_a_field_is_not_lost(name: str) -> None:
+    metadata = {"channels": ["hr", name], "gaussian": True, "spread_scale": [1.0, 1.0]}
+    model = unsettled(tides.Forecaster(small_config(mask_channels=True), 4, "readout"))
+    found, _, _ = run(StreamSession(model, metadata=metadata, at=[0.5]), ['{"t": 0, "x": [1, 2]}'])
+    plain = StreamSession(model, metadata={**metadata, "channels": ["hr", "spo2"]}, at=[0.5])
+    (wanted,) = run(plain, ['{"t": 0, "x": [1, 2]}'])[0][0]["forecast"]
+    (row,) = found[0]["forecast"]
+    assert row["at"] == 0.5
+    assert row["values"] == {"hr": wanted["hr"], name: wanted["spo2"]}
+    assert row["spread"] == {"hr": wanted["spread"]["hr"], name: wanted["spread"]["spo2"]}
 
 
 def test_events_with_numbers_of_their_own(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ def _describe_answer(outcome: Outcome, session: StreamSession) -> dict[str, Any]
         moments = np.atleast_1d(offsets).tolist()
         means = np.atleast_2d(answer)
         found: list[dict[str, Any]] = [
-            {"at": at, **_named(row, profile.channels, "channel_")} for at, row in zip(moments, means, strict=True)
+            {"at": at, **_beside(("at", "spread"), _named(row, profile.channels, "channel_"))}
+            for at, row in zip(moments, means, strict=True)
         ]
         if outcome.spread is not None:
             for line, row in zip(found, np.atleast_2d(outcome.spread), strict=True):
@@ -199,6 +200,11 @@ def _named(values: NDArray[np.float64], names: Sequence[str] | None, prefix: str
     if names is None or len(names) != len(values):
         names = [f"{prefix}{i}" for i in range(len(values))]
     return {name: _short(value) for name, value in zip(names, values.tolist(), strict=True)}
+
+
+def _beside(taken: Sequence[str], values: dict[str, float]) -> dict[str, Any]:
+    """Values that stand beside other fields; under a field of their own where a channel has the name of one."""
+    return {"values": values} if any(name in values for name in taken) else values
 
 
 def _short(value: float) -> float:
