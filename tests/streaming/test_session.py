@@ -10,7 +10,7 @@ import torch
 
 import tides
 from tests.nn.models import small_config, unsettled
-from tides.errors import ConfigError, DataError, NotStreamable
+from tides.errors import ConfigError, DataError, NotStreamable, ShapeError
 from tides.streaming import StreamSession
 
 MISSING = {"mask_channels": True}
@@ -319,6 +319,20 @@ def test_keys_of_arrays_are_stored_and_lists_are_none() -> None:
         session.step_many([3, ["a"]], [2.0, 2.0], [[1.0, 2.0]] * 2)
 
 
+@pytest.mark.parametrize("keys", [None, 5])
+def test_arguments_of_many_observations_are_checked(keys: Any) -> None:
+    session = StreamSession(classifier())
+    with pytest.raises(DataError, match=f"keys: found {keys}"):
+        session.step_many(keys, [0.0], [[1.0, 2.0]])
+    for static in ({"age": 3}, 5):
+        with pytest.raises(DataError, match=r"static: found .*, wanted one entry"):
+            session.step_many(["a"], [0.0], [[1.0, 2.0]], static=static)  # type: ignore[arg-type]
+    values = torch.ones(2, 2, requires_grad=True)
+    np.testing.assert_array_equal(
+        session.catch_up([0.0, 1.0], values), StreamSession(session.model).catch_up([0.0, 1.0], np.ones((2, 2)))
+    )
+
+
 def test_what_cannot_be_streamed_says_so() -> None:
     with pytest.raises(NotStreamable, match="future"):
         StreamSession(classifier(bidirectional=True))
@@ -326,6 +340,11 @@ def test_what_cannot_be_streamed_says_so() -> None:
         StreamSession(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="found on meta, wanted model"):
         StreamSession(classifier().to("meta"))
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(ShapeError, match=f"model: found parameters in {dtype}"):
+            StreamSession(classifier().to(dtype))
+    with pytest.raises(DataError, match="origin: found 'abc', wanted an ISO 8601 date"):
+        StreamSession(classifier(), metadata={"origin": "abc", "unit": "s"})
     with pytest.raises(DataError, match="see `peek`"):
         StreamSession(classifier(), at=[1.0, 2.0])
     with pytest.raises(DataError, match="n keys"):

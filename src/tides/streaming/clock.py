@@ -27,7 +27,7 @@ class StreamClock:
 
     def __init__(self, unit: str | None = None, origin: str | None = None, offset: int = 0) -> None:
         self.unit, self.origin, self.offset = unit, origin, offset
-        self._zero = 0 if origin is None else _nanoseconds(np.datetime64(origin))
+        self._zero = 0 if origin is None else _nanoseconds(_read_origin(origin))
 
     def encode(self, t: Any) -> float:
         """One time; raises `DataError` for what is no time."""
@@ -79,6 +79,16 @@ class StreamClock:
     def _check_numbers(self, *found: float) -> None:
         if found and self.origin is not None:
             raise DataError(f"t: found {found[0]:.15g}, but the model was trained on dates; give dates")
+
+
+def _read_origin(origin: Any) -> np.datetime64:
+    try:
+        moment = np.datetime64(origin)
+    except (TypeError, ValueError):
+        moment = np.datetime64("NaT")
+    if np.isnat(moment):
+        raise DataError(f"origin: found {origin!r}, wanted an ISO 8601 date")
+    return moment
 
 
 def _nanoseconds(t: str | date | np.datetime64) -> int:

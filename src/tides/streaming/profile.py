@@ -118,6 +118,8 @@ class Profile:
                 raise DataError(f"X: found column {unknown[0]!r}, the model knows {', '.join(self.channels)}")
             absent = [np.nan] * len(X)
             X = np.stack([np.asarray(X[name] if name in names else absent) for name in self.channels], axis=-1)
+        if hasattr(X, "detach"):  # a tensor
+            X = X.detach().cpu()
         try:
             return np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """`StreamSession`: a trained model that follows one stream or many, observation by observation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from tides.artefacts import identify, load, read_metadata
 from tides.errors import ConfigError, DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.nn.checks import check_model_dtype
 from tides.streaming.banks import StreamModel
 from tides.streaming.clock import StreamClock
 from tides.streaming.intake import Intake
@@ -53,6 +54,7 @@ class StreamSession:
         device = next(model.parameters()).device
         if device.type != "cpu":
             raise ConfigError(f"model: found on {device}, wanted model.cpu(): sessions run on the processor")
+        check_model_dtype((model if isinstance(model, Backbone) else model.backbone).calibration.shift)
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
         self.model, self.streams = model.eval(), streams
@@ -112,10 +114,14 @@ class StreamSession:
     ) -> Answers:
         """One observation of each key, X (n, d), in this order; a key may come several times. Nothing raises for a
         single bad observation: its status and the reason are in the answers."""
+        if not np.iterable(keys):
+            raise DataError(f"keys: found {keys!r}, wanted one key for each observation")
         return self._take(list(keys), self.clock.encode_all(times), X, static, at)
 
     def _take(self, keys: list[Key], times: Floats, X: Any, static: Sequence[Any] | None, at: Any) -> Answers:
         values, n = self.profile.rows(X), len(keys)
+        if static is not None and (isinstance(static, (str, Mapping)) or not np.iterable(static)):
+            raise DataError(f"static: found {static!r}, wanted one entry for each observation")
         if n == values.size == 0:
             values = values.reshape(0, self.channels)
         if values.shape != (n, self.channels) or times.shape != (n,) or (static is not None and len(static) != n):

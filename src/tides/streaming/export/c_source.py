@@ -3,8 +3,9 @@
 import math
 import re
 from importlib.resources import files
+from numbers import Real
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -43,8 +44,7 @@ def export_c(
     Timestamps are int64 ticks of `tick` time units (the unit of the gaps the model was trained with; `unit` names it
     in the header). The code computes in the model's own precision. With `int8` matrices are stored as bytes.
     """
-    if not tick > 0 or not math.isfinite(tick):
-        raise ConfigError(f"tick: found {tick!r}, wanted a number of time units > 0")
+    _check_tick(tick)
     plan = describe(model)
     double = plan.backbone.calibration.shift.dtype == torch.float64
     weights = write_weights(plan.model, double=double, int8=int8)
@@ -64,6 +64,11 @@ def export_c(
         with atomic_write(folder / name) as file:
             file.write(text.encode())
     return CExport(folder, weights.bytes, state_bytes)
+
+
+def _check_tick(tick: Any) -> None:
+    if isinstance(tick, bool) or not isinstance(tick, Real) or not tick > 0 or not math.isfinite(tick):
+        raise ConfigError(f"tick: found {tick!r}, wanted a number of time units > 0")
 
 
 def _state(plan: Described, double: bool) -> tuple[list[str], int]:

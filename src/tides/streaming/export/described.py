@@ -8,6 +8,7 @@ from tides.artefacts.release import StepwiseForecaster
 from tides.errors import ConfigError
 from tides.kernels.stepping import StepModel
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
+from tides.nn.checks import check_model_dtype
 from tides.nn.compiled_step import describe_model
 
 Kind = Literal["features", "every_step", "pooled", "readout", "query_steps"]
@@ -32,6 +33,7 @@ def describe(model: nn.Module, *, causal: bool = True) -> Described:
         raise ConfigError("model: found training mode, wanted model.eval(): a stream has no batch statistics")
     backbone = model if isinstance(model, Backbone) else model.backbone
     assert isinstance(backbone, Backbone)
+    check_model_dtype(backbone.calibration.shift)
     if causal:
         backbone.require_causal("be exported as a step")
     if isinstance(model, SequenceClassifier | SequenceRegressor):
