@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.streaming.export.models import SMALL, VARIANTS, make, tiers
-from tides.errors import ConfigError, NotStreamable
+from tides.errors import ConfigError, NotStreamable, ShapeError
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.streaming.export import export_c, quantised
 
@@ -205,6 +205,7 @@ def test_the_first_gap(policy: Any, tmp_path: Path) -> None:
         (["5,x,2"], "line 1: wanted a number"),
         (["x,1,2"], "line 1: wanted a time"),
         (["5.5,1"], "line 1: wanted a time"),
+        (["99999999999999999999,1,2"], "line 1: a time is beyond 64 bits"),
         (["5,1,1e200"], "line 1: a value is not finite or too large"),
         (["5,1," + " " * 500 + "2"], "line 1: longer than any observation"),
         (["? 5"], "line 1: this model answers observations only"),
@@ -246,6 +247,10 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path) -> None:
         export_c(SequenceClassifier(config, 2, static_size=1).eval(), tmp_path)
     with pytest.raises(ConfigError, match="Linear"):
         export_c(torch.nn.Linear(1, 1), tmp_path)
-    with pytest.raises(ConfigError, match="tick"):
-        export_c(make("backbone"), tmp_path, tick=0.0)
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(ShapeError, match=f"model: found parameters in {dtype}"):
+            export_c(make("classifier").to(dtype), tmp_path)
+    for tick in (0.0, "1ms"):
+        with pytest.raises(ConfigError, match=f"tick: found {tick!r}"):
+            export_c(make("backbone"), tmp_path, tick=tick)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

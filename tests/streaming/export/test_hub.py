@@ -77,6 +77,22 @@ def test_names_of_the_hub_are_fetched(tmp_path: Path, monkeypatch: pytest.Monkey
     assert fake.calls[2][1]["allow_patterns"] == ["config.json", "model.safetensors", "README.md"]
 
 
+def test_what_the_hub_refuses_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreachable(FakeHub):
+        def snapshot_download(self, name: str, **options: Any) -> str:
+            raise ConnectionError("Cannot reach the hub.\nPlease look at your cables.")
+
+        def create_repo(self, name: str, **options: Any) -> None:
+            raise ValueError("no such name\n")
+
+    monkeypatch.setattr(hub, "_library", lambda: Unreachable(tmp_path))
+    with pytest.raises(DataError, match=r"^lab/calcium: found no such folder, .*: Cannot reach the hub\.$"):
+        hub.from_pretrained("lab/calcium")
+    hub.save_pretrained(make("classifier"), tmp_path)
+    with pytest.raises(DataError, match=r"^lab/calcium: cannot be written to the hub: no such name$"):
+        hub.push_to_hub(tmp_path, "lab/calcium")
+
+
 def test_problems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="no such folder"):
         hub.from_pretrained(tmp_path / "nothing")

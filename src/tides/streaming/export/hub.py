@@ -1,6 +1,8 @@
 """Model folders in the layout of the Hugging Face hub: the files of `tides.save`, and a model card beside them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,9 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = True) ->
     if missing:
         raise DataError(f"{folder}: {missing[0]} is missing; write the folder with save_pretrained")
     hub = _library()
-    hub.create_repo(repository, private=private, exist_ok=True)
-    return str(hub.upload_folder(repo_id=repository, folder_path=str(folder), allow_patterns=_FILES))
+    with _in_one_line(f"{repository}: cannot be written to the hub"):
+        hub.create_repo(repository, private=private, exist_ok=True)
+        return str(hub.upload_folder(repo_id=repository, folder_path=str(folder), allow_patterns=_FILES))
 
 
 def _fetch(name: str | Path, revision: str | None) -> Path:
@@ -60,7 +63,19 @@ def _fetch(name: str | Path, revision: str | None) -> Path:
         return folder
     if isinstance(name, Path) or str(name).count("/") != 1 or str(name).startswith((".", "/")):
         raise DataError(f"{name}: found no such folder, and it is no repository `owner/name` of the hub either")
-    return Path(_library().snapshot_download(str(name), revision=revision, allow_patterns=_FILES))
+    hub = _library()
+    with _in_one_line(f"{name}: found no such folder, and it cannot be had from the hub"):
+        return Path(hub.snapshot_download(str(name), revision=revision, allow_patterns=_FILES))
+
+
+@contextmanager
+def _in_one_line(problem: str) -> Iterator[None]:
+    """What the hub's library says of networks, names and rights, without its traceback."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(f"{problem}: {reason[0]}") from error
 
 
 def _library() -> Any:

@@ -5,6 +5,7 @@
 
 #include "tides_model.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,10 @@ int main(void)
             return fail(line, "longer than any observation");
         if (*at == '\n' || *at == '\r' || *at == '\0')
             continue;
+        errno = 0;
         int64_t t = (int64_t)strtoll(at + asks, &end, 10);
+        if (errno == ERANGE)
+            return fail(line, "a time is beyond 64 bits");
         if (end == at + asks || strchr(", \t\r\n", *end) == NULL)
             return fail(line, "wanted a time in ticks");
         at = end;
