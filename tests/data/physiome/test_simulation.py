@@ -102,6 +102,9 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         physiome.simulate(path, n=0, duration=1.0, d_states=0.1, d_constants=0.1)
     with pytest.raises(ConfigError, match="workers=0"):
         physiome.simulate(path, duration=1.0, d_states=0.1, d_constants=0.1, workers=0)
+    for name, bad in (("n", 1.5), ("n", "3"), ("seed0", -1), ("workers", "a"), ("duration", "a"), ("d_states", True)):
+        with pytest.raises(ConfigError, match=f"{name}={bad!r}; wanted a"):
+            physiome.simulate(path, **{"duration": 1.0, "d_states": 0.1, "d_constants": 0.1, name: bad})
     with pytest.raises(DataError, match="NOPE99"):
         physiome.simulate(path, entry="NOPE99")
     with pytest.raises(DataError, match=r"HOD01: state .* wrong CellML file"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from tides.data.physiome import facts
 from tides.data.physiome.integrate import GRID, POINTS, Spread, Trajectory, integrate
 from tides.data.physiome.problem import Problem, load_problem
-from tides.data.physiome.workers import run_tasks
+from tides.data.physiome.workers import require_whole, run_tasks
 from tides.errors import ConfigError
 
 Array = NDArray[np.float64]
@@ -58,8 +59,8 @@ def simulate(
     Each trajectory is solved on linspace(0, T, 200) by LSODA; 100 consecutive points from a random start are kept
     and their times reset to the first 100 grid values. `progress` is called with the number of new trajectories.
     """
-    if n < 1 or seed0 < 0:
-        raise ConfigError(f"n={n}, seed0={seed0}; wanted n ≥ 1 and seed0 ≥ 0")
+    for name, value, least in (("n", n, 1), ("seed0", seed0, 0), ("workers", workers, 1)):
+        require_whole(name, value, least)
     spread = choose_spread(entry, duration, d_states, d_constants)
     problem = load_problem(path, entry)
     stop = seed0 + n
@@ -85,6 +86,9 @@ def choose_spread(
     missing = [name for name, value in given.items() if value is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)}: wanted numbers, because no published entry was named")
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ConfigError(f"{name}={value!r}; wanted a number")
     return Spread(**{name: float(value) for name, value in given.items() if value is not None})
 
 

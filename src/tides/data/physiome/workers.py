@@ -5,7 +5,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from numbers import Integral
+from typing import Any, TypeVar
 
 from tides.errors import ConfigError, TidesError
 
@@ -21,14 +22,19 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def require_whole(name: str, value: Any, least: int) -> None:
+    """Counts and seeds."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ConfigError(f"{name}={value!r}; wanted a whole number of at least {least}")
+
+
 def run_tasks(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[tuple[Task, Result]]:
     """`function` of every task, in this process for one worker, else in `workers` fresh ones.
 
     `function` and the tasks travel by pickle, so the function stands at the top level of a module. Tasks are
     drawn when a worker is about to be free, so they may depend on earlier results.
     """
-    if workers < 1:
-        raise ConfigError(f"workers={workers}; wanted at least 1")
+    require_whole("workers", workers, 1)
     if workers == 1:
         for task in tasks:
             yield task, function(task)
