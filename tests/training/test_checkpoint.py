@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors import SafetensorError
 
 from tides.errors import ConfigError, DataError, TidesError
 from tides.training import checkpoint
-from tides.training.checkpoint import CheckpointFolder
+from tides.training.checkpoint import CheckpointFolder, difference
 from tides.training.state import RunState
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,19 @@ def test_what_an_older_run_did_not_record_is_not_compared(tmp_path: Path) -> Non
     CheckpointFolder(tmp_path, {"config": {"lr": 0.1}, "contents": "a"}, RunState).save(*some(1))
     with pytest.raises(ConfigError, match="holds the run of other series"):
         CheckpointFolder(tmp_path, {"config": {"lr": 0.1}, "contents": "b"}, RunState).load()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "found"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, ("b", 2, None)),
+        ({"a": 1}, {"a": 1, "b": 2}, ("b", None, 2)),
+        ({"a": 1}, {"a": 1, "b": None}, ("config", {"a": 1}, {"a": 1, "b": None})),
+        ({"a": 1}, {"a": 1}, None),
+    ],
+)
+def test_a_field_that_only_one_of_two_runs_has_is_a_difference(was: Any, now: Any, found: Any) -> None:
+    assert difference({"config": was}, {"config": now}) == found
 
 
 def test_leftovers_are_removed_and_damage_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Scales of the training data, stored in the model before the first step."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,11 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
     fit: Any = getattr(model, "calibrate", None)
     if fit is None:
         raise ConfigError(f"calibrate: {type(model).__name__} has no method calibrate(); use calibrate='none'")
+    if outputs is not None and not _answers_numbers(fit):
+        raise ConfigError(
+            f"task: found regression or forecasting, which want numbers; {type(model).__name__} does not answer with "
+            "numbers in units of the data, wanted a SequenceRegressor, a Forecaster or calibrate='time'"
+        )
     wanted = getattr(getattr(model, "config", None), "input_size", len(train.channels))
     if wanted != len(train.channels):
         raise ConfigError(
@@ -35,6 +42,12 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
     if outputs is not None:
         scales |= {"output_shift": outputs[0], "output_scale": outputs[1]}
     fit(torch.from_numpy(np.concatenate(gaps)), **scales)
+
+
+def _answers_numbers(fit: Callable[..., Any]) -> bool:
+    """Whether a model's method `calibrate` takes shift and scale of its answers."""
+    parameters = inspect.signature(fit).parameters.values()
+    return any(one.name == "output_shift" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def target_moments(train: IrregularDataset) -> Moments:

@@ -122,7 +122,9 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str
         if was == now or part not in found:
             continue
         if isinstance(was, dict) and isinstance(now, dict):
-            return next((name, was.get(name), now[name]) for name in now if was.get(name) != now[name])
+            names = (name for name in {**now, **was} if was.get(name) != now.get(name))
+            # None of them where a field that is None stands in one part only; then both are shown whole.
+            return next(((name, was.get(name), now.get(name)) for name in names), (part, was, now))
         return part, was, now
     return None
 
