@@ -276,6 +276,25 @@ def test_bad_observations_change_nothing() -> None:
         fast.state = backbone().init_state(3)
 
 
+@pytest.mark.parametrize("pool", ["mean", "time"])
+def test_a_pool_that_waits_is_refused(pool: str) -> None:
+    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool), 3), torch.float64)
+    x, gap = observation(2, torch.float64)
+    fast = CompiledStep(model, streams=2)
+    with torch.no_grad():
+        later = model.advance(model.step(x, gap, model.init_state(2))[1], gap)
+        with pytest.raises(ShapeError, match="state: found one that was advanced"):
+            fast.state = later
+        _, fast.state = model.step(x, gap, later)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_model_is_refused(dtype: torch.dtype) -> None:
+    model = SequenceClassifier(TIDESConfig(**_SMALL), 3).to(dtype).eval()
+    with pytest.raises(ShapeError, match="model: found parameters in"):
+        CompiledStep(model)
+
+
 def test_what_is_not_compiled_says_so() -> None:
     config = TIDESConfig(**_SMALL)
     with pytest.raises(ConfigError, match="eval"):

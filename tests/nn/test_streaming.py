@@ -23,6 +23,7 @@ from tests.nn.models import (
 from tests.tolerances import EXACT, IDENTITY
 from tides.errors import ConfigError, NotStreamable
 from tides.nn import Backbone, BackboneState, SequenceClassifier, SequenceRegressor
+from tides.nn.heads import SequenceHead
 
 CAUSAL: list[dict[str, Any]] = [
     *({"variant": variant, "hold": hold} for variant in VARIANTS for hold in ("following", "preceding")),
@@ -246,3 +247,34 @@ def test_a_classifiers_peek_starts_at_the_present_and_moves_with_time(pool: str)
         assert_close(later, model.head(features), EXACT)
     fresh = model.peek(model.init_state(2), torch.zeros(2).double())
     assert torch.isfinite(fresh).all()
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@pytest.mark.parametrize("head", [SequenceClassifier, SequenceRegressor])
+@torch.no_grad()
+def test_time_that_has_passed_counts_in_the_pool(pool: str, head: type[SequenceHead]) -> None:
+    model = unsettled(head(small_config(pool=pool), 3))
+    x, gaps = values_and_gaps()
+    waits = torch.rand(2, 3, dtype=torch.float64)
+    states = [model.init_state(3)]
+    for k in range(4):
+        states.append(model.step(x[:, k], gaps[:, k], states[-1])[1])
+    for before in (states[0], states[1], states[-1]):
+        after = model.advance(model.advance(before, waits[0]), waits[1])
+        rest, whole = gaps[:, 4:], gaps[:, 4:] + torch.stack([waits.sum(0), torch.zeros(3).double()], dim=1)
+        assert_close(model.peek(after, rest[:, 0]), model.peek(before, whole[:, 0]), IDENTITY, "peek")
+        found, wanted = (model.step(x[:, 4], g[:, 0], s) for g, s in ((rest, after), (whole, before)))
+        assert_close(found[0], wanted[0], IDENTITY, "step")
+        assert_close(model.peek(found[1], rest[:, 1]), model.peek(wanted[1], rest[:, 1]), IDENTITY, "peek after a step")
+        found, wanted = (model.read(x[:, 4:], g, s) for g, s in ((rest, after), (whole, before)))
+        assert_close(found[0], wanted[0], IDENTITY, "read")
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "time"])
+@torch.no_grad()
+def test_time_passes_for_a_release_model_too(pool: str) -> None:
+    model = classifier(pool=pool, hold="preceding")
+    x, gaps = values_and_gaps()
+    _, state = model.step(x[:, 0], gaps[:, 0], model.init_state(3))
+    found, _ = model.step(x[:, 1], gaps[:, 1], model.advance(state, torch.ones(3).double()))
+    assert torch.isfinite(found).all()

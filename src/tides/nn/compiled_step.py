@@ -10,6 +10,7 @@ from tides.errors import ConfigError, DataError, ShapeError
 from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
+from tides.nn.checks import check_model_dtype
 from tides.nn.glu import ResidualGLU
 from tides.nn.heads import SequenceHead, SequenceRegressor
 from tides.nn.norm import MaskedBatchNorm
@@ -34,6 +35,7 @@ class CompiledStep:
         if isinstance(model, SequenceHead) and model.static_size:
             raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
+        check_model_dtype(self.backbone.calibration.shift)
         self.dtype = self.backbone.calibration.shift.dtype
         self._program = step_program(describe_model(model), streams, self.dtype)
         self._real = self._program.out.dtype
@@ -127,6 +129,8 @@ class CompiledStep:
             raise ShapeError(
                 f"state: found {type(state).__name__} of {backbone.held.shape[0]} streams, wanted {wanted} of {streams}"
             )
+        if isinstance(state, PooledState) and (state.newest is not None or state.waited is not None):
+            raise ShapeError("state: found one that was advanced, wanted one right after an observation")
         self._program.set_states(backbone.blocks, rows)
         self._program.held[rows] = backbone.held.numpy(force=True)
         if isinstance(state, PooledState):

@@ -106,10 +106,10 @@ class SequenceHead(nn.Module):
         if self.config.pool == "last":
             return self._answer(later.to(state.backbone.held.dtype), static)
         if self.config.pool == "time":
-            total, weight = state.total + later * gap.double().unsqueeze(-1), state.weight + gap.double()
+            passed = _waited(state, gap)
+            total, weight = state.total + later * passed.unsqueeze(-1), state.weight + passed
         else:
-            newest = self.backbone.peek(state.backbone, torch.zeros_like(gap)).double()
-            total, weight = state.total - newest + later, state.weight
+            total, weight = state.total - self._newest(state) + later, state.weight
         return self._answer(_divide(total, weight, later).to(state.backbone.held.dtype), static)
 
     def conclude(
@@ -120,6 +120,8 @@ class SequenceHead(nn.Module):
         if self.config.pool == "last":
             return self._answer(newest, static), state
         weight = gaps.double() if self.config.pool == "time" else torch.ones_like(gaps, dtype=torch.float64)
+        if state.waited is not None:
+            weight = torch.cat([weight[:, :1] + state.waited.unsqueeze(1), weight[:, 1:]], dim=1)
         total = state.total + (features.double() * weight.unsqueeze(-1)).sum(1)
         state = PooledState(state.backbone, total, state.weight + weight.sum(1))
         pooled = _divide(total, state.weight, newest.double()).to(features.dtype)
@@ -131,9 +133,20 @@ class SequenceHead(nn.Module):
         return PooledState(backbone, zero, zero[:, 0])
 
     def advance(self, state: PooledState, gap: Tensor) -> PooledState:
-        """Time passes, nothing is observed."""
+        """Time passes, nothing is observed; the pool counts as `step` and `peek` would over the whole gap."""
         check_pooled(state)
-        return state._replace(backbone=self.backbone.advance(state.backbone, gap))
+        later = self.backbone.advance(state.backbone, gap)
+        if self.config.pool == "time":
+            return state._replace(backbone=later, waited=_waited(state, gap))
+        if self.config.pool == "mean" and self.config.hold == "following":
+            return state._replace(backbone=later, newest=self._newest(state))
+        return state._replace(backbone=later)
+
+    def _newest(self, state: PooledState) -> Tensor:
+        """The newest observation's features (b, h) at its own time, in float64."""
+        if state.newest is not None:
+            return state.newest
+        return self.backbone.peek(state.backbone, torch.zeros_like(state.backbone.held[:, 0])).double()
 
     def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
         """See `Backbone.calibrate`."""
@@ -208,6 +221,11 @@ class SequenceRegressor(SequenceHead):
 
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:
         return super()._answer(pooled, static) * self.output_scale + self.output_shift
+
+
+def _waited(state: PooledState, gap: Tensor) -> Tensor:
+    """The time (b,) from the last observation to `gap` after the state's own time, in float64."""
+    return gap.double() if state.waited is None else state.waited + gap.double()
 
 
 def _divide(total: Tensor, weight: Tensor, otherwise: Tensor) -> Tensor:

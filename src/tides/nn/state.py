@@ -15,11 +15,18 @@ class BackboneState(NamedTuple):
 
 
 class PooledState(NamedTuple):
-    """A backbone's state with the running pool of its outputs (sums in float64, so that long streams do not drift)."""
+    """A backbone's state with the running pool of its outputs (sums in float64, so that long streams do not drift).
+
+    Only `advance` sets the last two, which the next observation consumes.
+    """
 
     backbone: BackboneState
     total: Tensor
     weight: Tensor
+    newest: Tensor | None = None
+    """`mean`: the newest observation's features (b, h) as they stand in `total`."""
+    waited: Tensor | None = None
+    """`time`: how long (b,) nothing has been observed."""
 
 
 __all__ = ["BackboneState", "PooledState", "SSMState"]
