@@ -67,7 +67,7 @@ def export_c(
 
 
 def _check_tick(tick: Any) -> None:
-    if isinstance(tick, bool) or not isinstance(tick, Real) or not tick > 0 or not math.isfinite(tick):
+    if isinstance(tick, bool) or not isinstance(tick, Real) or not 0 < float(tick) < math.inf:
         raise ConfigError(f"tick: found {tick!r}, wanted a number of time units > 0")
 
 
