@@ -78,12 +78,12 @@ def test_a_grid_of_numpy_numbers() -> None:
     assert search.best_params_["hidden_size"] in (4, 5)
 
 
-@pytest.mark.parametrize("classes", [None, ["low"]])
-def test_classes_that_are_not_those_of_the_network_are_refused(classes: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("classes", "message"), [(None, "does not describe an estimator"), (["low"], "with 2 numbers, .* names 1")]
+)
+def test_classes_that_are_not_those_of_the_network_are_refused(classes: Any, message: str, tmp_path: Path) -> None:
     change(TIDESClassifier(**QUICK).fit(levels(12)).save(tmp_path), classes=classes)
-    with pytest.raises(
-        DataError, match=r"does not describe an estimator|answers with 2 numbers, estimator\.json names 1"
-    ):
+    with pytest.raises(DataError, match=message):
         TIDESClassifier.load(tmp_path)
 
 
