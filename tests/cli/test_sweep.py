@@ -56,6 +56,9 @@ def test_sweep_run_and_report() -> None:
     ("words", "message"),
     [
         (["own.toml"], "--trials"),
+        (["nope"], "nope: found no file of that name, wanted uea, physiome or a TOML file"),
+        (["uea", "--datasets", "FOO"], "datasets: found 'FOO'"),
+        (["own.toml", "--device", "tpu"], "device: found 'tpu'"),
         (["own.toml", "--trials", "0"], "--trials"),
         (["own.toml", "--trials", "1", "--protocol", "public"], "--protocol"),
         (["own.toml", "--trials", "1", "--sampler", "grid"], "--sampler"),
@@ -71,6 +74,16 @@ def test_sweep_run_and_report() -> None:
 def test_mistakes(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         invoke("sweep", *words)
+
+
+@pytest.mark.parametrize("option", ["--trials", "--heartbeat"])
+@pytest.mark.usefixtures("stub")
+def test_numbers_that_cannot_be_are_refused_before_anything_is_drawn(option: str) -> None:
+    words = ["sweep", "own.toml", "--trials", "1", option, "0"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, ConfigError)
+    assert result.output == ""
+    assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("stub")

@@ -45,7 +45,6 @@ def sweep(
     """Search for a configuration on validation data. Repeat the command to add a worker or to continue."""
     from tides.errors import ConfigError, TidesError
     from tides.experiments import sweep as sweeps
-    from tides.experiments.sweep_space import PAPER_SPACES
     from tides.training.world import check_device
 
     if protocol not in ("search", "published"):
@@ -57,12 +56,13 @@ def sweep(
         raise ConfigError(f"--sampler {sampler}: the published protocol draws at random")
     if published and trials not in (None, sweeps.PUBLISHED_TRIALS):
         raise ConfigError(f"--trials {trials}: the published protocol has {sweeps.PUBLISHED_TRIALS}")
+    check_device(device)
+    names = datasets.split(",") if datasets else []
+    found = _resolve(target, variant=variant, quick=quick, settings=settings or [], datasets=names, device=device)
     count = sweeps.PUBLISHED_TRIALS if published else trials
     if count is None:
         raise ConfigError("--trials: say how many configurations to try")
-    check_device(device)
     folder = out or Path("runs") / "sweep"
-    folder.mkdir(parents=True, exist_ok=True)
     options = sweeps.Options(
         trials=count,
         storage=storage or f"sqlite:///{folder / 'sweep.db'}",
@@ -72,14 +72,7 @@ def sweep(
         all_folds=published,
         heartbeat=heartbeat,
     )
-    given = settings or []
-    if target in PAPER_SPACES:
-        names = datasets.split(",") if datasets else []
-        found = sweeps.paper_sweeps(target, variant=variant, quick=quick, settings=given, datasets=names, device=device)
-    elif datasets or variant:
-        raise ConfigError(f"--datasets, --variant: {target} says so itself; they belong to {', '.join(PAPER_SPACES)}")
-    else:
-        found = [sweeps.file_sweep(Path(target), quick=quick, settings=given, device=device)]
+    folder.mkdir(parents=True, exist_ok=True)
     results, failed = [], {}
     for one in found:
         try:
@@ -99,6 +92,30 @@ def sweep(
         lines = "; ".join(f"{name}: {text}" for name, text in failed.items())
         several = f"{len(failed)} of {len(found)} sweeps failed, the others are kept. " if len(found) > 1 else ""
         raise TidesError(f"{several}{lines}")
+
+
+def _resolve(
+    target: str, *, variant: str | None, quick: bool, settings: list[str], datasets: list[str], device: str
+) -> "list[Sweep]":
+    """The sweeps that a target stands for, with settings that can be; whether the data is at hand shows later."""
+    from tides.errors import ConfigError
+    from tides.experiments import sweep as sweeps
+    from tides.experiments.sweep_space import PAPER_SPACES
+
+    known = ", ".join(PAPER_SPACES)
+    if target in PAPER_SPACES:
+        found = sweeps.paper_sweeps(
+            target, variant=variant, quick=quick, settings=settings, datasets=datasets, device=device
+        )
+    elif not Path(target).is_file():
+        raise ConfigError(f"{target}: found no file of that name, wanted {known} or a TOML file of your own")
+    elif datasets or variant:
+        raise ConfigError(f"--datasets, --variant: {target} says so itself; they belong to {known}")
+    else:
+        found = [sweeps.file_sweep(Path(target), quick=quick, settings=settings, device=device)]
+    for one in found:
+        one.target.check_settings(one.space.example())
+    return found
 
 
 def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) -> "Result":

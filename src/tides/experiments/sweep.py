@@ -55,6 +55,12 @@ class Options:
     heartbeat: int = 10
     """Seconds between signs of life; a worker that is silent for six times as long counts as dead."""
 
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise ConfigError(f"--trials: found {self.trials}, wanted at least 1")
+        if self.heartbeat < 1:
+            raise ConfigError(f"--heartbeat: found {self.heartbeat}, wanted at least 1 second")
+
 
 @dataclass(frozen=True)
 class Result:
@@ -151,14 +157,10 @@ def run_sweep(
     """Settle all trials, here or beside other workers, then write record and chosen configuration."""
     from tides.experiments import sweep_study as studies
 
-    if options.trials < 1:
-        raise ConfigError(f"--trials: found {options.trials}, wanted at least 1")
-    if options.heartbeat < 1:
-        raise ConfigError(f"--heartbeat: found {options.heartbeat}, wanted at least 1 second")
     target, space = sweep.target, sweep.space
     if options.all_folds and not (isinstance(target, ExperimentTarget) and target.experiment in JUDGED):
         raise ConfigError(f"--protocol published: there are folds for {', '.join(JUDGED)} only")
-    target.check(space.settings({name: _any(parameter) for name, parameter in space.parameters.items()}))
+    target.check(space.example())
     config = {
         "sweep": sweep.name,
         "target": target.identity(),
@@ -247,10 +249,6 @@ def _draw(trial: Any, name: str, parameter: Choice | Whole | Real) -> Any:
     return trial.suggest_float(name, parameter.low, parameter.high, log=parameter.log)
 
 
-def _any(parameter: Choice | Whole | Real) -> Any:
-    return parameter.values[0] if isinstance(parameter, Choice) else parameter.low
-
-
 def _row(trial: Any, slot: int, error: str | None) -> dict[str, Any]:
     begin, end = trial.datetime_start, trial.datetime_complete
     return {
@@ -275,8 +273,7 @@ def _write_chosen(sweep: Sweep, settings: Settings, best: Mapping[str, Any], opt
 
 
 def _datasets(target: ExperimentTarget, space: Space) -> list[str]:
-    drawn = space.settings({name: _any(parameter) for name, parameter in space.parameters.items()})
-    return list(dict.fromkeys(cell.config["dataset"] for cell in target.cells(drawn)))
+    return list(dict.fromkeys(cell.config["dataset"] for cell in target.cells(space.example())))
 
 
 def _published_outside(experiment: str, dataset: str, space: Space) -> list[str]:

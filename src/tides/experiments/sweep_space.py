@@ -81,6 +81,11 @@ class Space:
         held = {name: Choice((value,)) for name, value in values.items()}
         return replace(self, parameters={**self.parameters, **held})
 
+    def example(self) -> Settings:
+        """Settings of the kind that can be drawn."""
+        values = {name: p.values[0] if isinstance(p, Choice) else p.low for name, p in self.parameters.items()}
+        return self.settings(values)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the record."""
         return {name: {"kind": type(p).__name__.lower(), **_plain(p)} for name, p in self.parameters.items()}

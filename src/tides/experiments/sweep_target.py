@@ -70,6 +70,10 @@ class ExperimentTarget:
         found: list[Cell] = module.cells(self.config(settings), variant=self.variant, quick=self.quick)
         return found
 
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raise if settings of this kind are not to be had."""
+        self.cells(settings)
+
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise if settings of this kind, or the data, are not to be had."""
         ask = getattr(runner.find(self.experiment), "obstacle", None)
@@ -131,12 +135,16 @@ class EstimatorTarget:
     device: str = field(default="cpu", compare=False)
     direction: ClassVar[Direction] = "minimise"
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raise if the estimator does not know an argument."""
         known = self._kind()().get_params()
         for name in {**self.fixed, **settings}:
             if name.partition(".")[0] not in known or name in ("verbose", "device", "folder"):
                 raise ConfigError(f"{name}: not an argument of {self._kind().__name__} that a sweep may set")
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """The same: its data is simulated."""
+        self.check_settings(settings)
 
     def score(self, settings: Mapping[str, Any], progress: Progress) -> float:
         """The validation loss of the best epoch."""
