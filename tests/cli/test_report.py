@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tests.reports.synthetic import uea_record, write
 from tides.cli.main import app
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 from tides.experiments import uea_series
 from tides.reports.document import BEGIN, END
 
@@ -43,6 +43,15 @@ def test_markdown_json_and_pages(tmp_path: Path) -> None:
     found = json.loads(tides("report", "uea", "--in", str(folder), "--out", str(out), "--json"))
     assert found["page"] == str(out / "index.html")
     assert "uea.tex" in found["files"]
+
+
+def test_a_page_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    folder, page = write(tmp_path / "uea", uea_record("SCP1", 1, 70)), tmp_path / "page.md"
+    page.write_bytes(f"{BEGIN}\n{END}\nDelta \N{DEGREE SIGN}\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"page\.md: not a page that can be read .*wanted Markdown in UTF-8"):
+        tides("report", "uea", "--in", str(folder), "--into", str(page))
+    with pytest.raises(DataError, match=r"none\.md: not a page that can be read"):
+        tides("report", "uea", "--in", str(folder), "--into", str(tmp_path / "none.md"))
 
 
 def test_without_a_name_everything_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

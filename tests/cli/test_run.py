@@ -36,6 +36,16 @@ def test_options_that_do_not_go_together(words: list[str], reason: str) -> None:
     assert refused(*words) == reason
 
 
+def test_a_model_that_is_named_twice_is_one_and_none_is_refused(tmp_path: Path) -> None:
+    words = ["run", "physiome", "--quick", "--time-limit", "0", "--json", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, "--models", "tides,tides"])
+    assert json.loads(result.stdout)["cells"] == 1
+    result = CliRunner().invoke(app, [*words, "--set", "models=[]"])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == "models: found nothing to run, wanted at least one cell"
+    assert CliRunner().invoke(app, [*words, "--time-limit", "-5"]).exit_code == 2
+
+
 @pytest.mark.slow
 def test_a_run_on_ray_prints_one_json_object(tmp_path: Path) -> None:
     pytest.importorskip("tests.experiments.cluster_stub", reason="the extra `cluster` is not installed")

@@ -199,6 +199,10 @@ def test_bad_files_and_arguments(tmp_path: Path) -> None:
     dataset = load_uea("Toy", root=tmp_path)
     with pytest.raises(ConfigError, match="protocol='official'"):
         uea_split(dataset, "official")  # type: ignore[arg-type]
+    for protocol in ("walker", "rformer"):
+        for seed in ("a", -1, 2**40, 1.5, True):
+            with pytest.raises(ConfigError, match=rf"seed: found {seed!r}, wanted a whole number from 0 to 4294967295"):
+                uea_split(dataset, protocol, seed)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="scaling='minmax'"):
         uea_split(dataset, scaling="minmax")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="wants what load_uea returns"):

@@ -59,6 +59,9 @@ def test_assign_reaches_into_tables_and_refuses_new_names() -> None:
         config.assign(table, "train.stpes", 5)
     with pytest.raises(ConfigError, match="seeds is a value"):
         config.assign(table, "seeds.more", 5)
+    rows = {"row": [{"epochs": 1}, {"epochs": 2}]}
+    with pytest.raises(ConfigError, match=r"row\.epochs: row is a list of 2 tables; wanted .*--config"):
+        config.assign(rows, "row.epochs", 5)
 
 
 def test_an_unknown_variant_is_refused() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +39,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     return module
 
 
-def cells(seeds: range, stack: str | None = "s", **more: Any) -> list[Cell]:
+def cells(seeds: Iterable[int], stack: str | None = "s", **more: Any) -> list[Cell]:
     return [Cell("toy", f"seed{seed}", {"seed": seed, **more}, stack=stack) for seed in seeds]
 
 
@@ -100,6 +101,14 @@ def test_progress_counts_cells_and_ends_at_their_number(toy: Toy, tmp_path: Path
 def test_file_names_are_readable_and_safe(tmp_path: Path) -> None:
     cell = Cell("toy", "my.pkg:build/seed0", {"seed": 0})
     assert cell.path(tmp_path) == tmp_path / "records" / f"my.pkg_build_seed0-{cell.id}.json"
+
+
+def test_a_plan_has_every_cell_once_and_is_never_empty(monkeypatch: pytest.MonkeyPatch, toy: Toy) -> None:
+    monkeypatch.setattr(toy, "cells", lambda config, **_: cells(config["seeds"]), raising=False)
+    found = runner.plan(toy, {"seeds": [3, 4, 3]}, variant="paper", quick=False)
+    assert [cell.config["seed"] for cell in found] == [3, 4]
+    with pytest.raises(ConfigError, match="seeds: found nothing to run"):
+        runner.plan(toy, {"seeds": []}, variant="paper", quick=False)
 
 
 def test_an_unknown_experiment_is_refused() -> None:

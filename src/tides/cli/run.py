@@ -49,7 +49,7 @@ def run(
         int, typer.Option(min=1, help="Stacks that share a GPU, each on a stream of its own, in one process.")
     ] = 1,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which nothing new is started; repeat to continue.")
+        float | None, typer.Option(min=0, help="Seconds after which nothing new is started; repeat to continue.")
     ] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: tasks of a cluster.")] = "local",
     address: Annotated[
@@ -86,7 +86,7 @@ def run(
     else:
         variant = own.stem
         resolved = config.load_file(own, quick=quick, settings=chosen)
-    cells = module.cells(resolved, variant=variant, quick=quick)
+    cells = runner.plan(module, resolved, variant=variant, quick=quick)
     if only is not None:
         patterns = only.split(",")
 

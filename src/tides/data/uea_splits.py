@@ -15,6 +15,8 @@ from tides.errors import ConfigError, DataError
 RFORMER_SEEDS = (42, 43, 44, 45, 46)
 PROTOCOL_SEEDS = {"walker": WALKER_SEEDS, "rformer": RFORMER_SEEDS}
 
+# Both generators, JAX's and that of scikit-learn, take seeds of 32 bits.
+_SEEDS = 2**32
 _Rows = NDArray[np.int64]
 _ORDERS: WeakKeyDictionary[UEADataset, NDArray[np.int64]] = WeakKeyDictionary()
 
@@ -54,6 +56,7 @@ def uea_rows(
     """The rows of `dataset` that `uea_split` deals to training, validation and test."""
     if not isinstance(dataset, UEADataset):
         raise DataError(f"uea_split wants what load_uea returns; found {type(dataset).__name__}")
+    _check_seed(seed)
     match protocol:
         case "walker":
             return _walker_rows(dataset, seed, allow_partial)
@@ -90,6 +93,11 @@ def _sort_key(values: NDArray[np.floating[Any]]) -> bytes:
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)
     negative = bits >> np.uint32(31) == 1
     return np.where(negative, ~bits, bits | np.uint32(1 << 31)).astype(">u4").tobytes()
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < _SEEDS:
+        raise ConfigError(f"seed: found {seed!r}, wanted a whole number from 0 to {_SEEDS - 1}")
 
 
 def _cuts(size: int) -> tuple[int, int]:

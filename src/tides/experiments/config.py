@@ -78,6 +78,11 @@ def assign(config: dict[str, Any], key: str, value: Any) -> None:
     *folders, last = key.split(".")
     for index, folder in enumerate(folders):
         table = _entry(table, folder, ".".join(folders[:index]))
+        if isinstance(table, list) and table and all(isinstance(row, dict) for row in table):
+            raise ConfigError(
+                f"{key}: {folder} is a list of {len(table)} tables; wanted a setting outside of it, or a file of your "
+                "own (--config) with other rows"
+            )
         if not isinstance(table, dict):
             raise ConfigError(f"{key}: {folder} is a value, not a table")
     _entry(table, last, ".".join(folders))

@@ -17,7 +17,7 @@ their records come back and are written here.
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -93,6 +93,15 @@ def find(experiment: str) -> Any:
     if experiment not in EXPERIMENTS:
         raise ConfigError(f"experiment: found {experiment!r}, known are {', '.join(EXPERIMENTS)}")
     return import_module(EXPERIMENTS[experiment])
+
+
+def plan(module: Any, config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
+    """What a configuration asks an experiment for, each cell once, also where a name stands twice; never nothing."""
+    found: list[Cell] = module.cells(config, variant=variant, quick=quick)
+    if not found:
+        empty = [name for name, value in config.items() if value == []]
+        raise ConfigError(f"{', '.join(empty) or 'settings'}: found nothing to run, wanted at least one cell")
+    return list({cell.id: cell for cell in found}.values())
 
 
 def pending(cells: Sequence[Cell], folder: Path) -> list[Cell]:

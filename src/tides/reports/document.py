@@ -63,7 +63,10 @@ class Document:
 
 def insert(tables: str, page: Path) -> None:
     """Replace what stands between the result marks of `page` with `tables`."""
-    text = page.read_text(encoding="utf-8")
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{page}: not a page that can be read ({error}), wanted Markdown in UTF-8") from error
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise DataError(f"{page}: wanted one {BEGIN} and one {END}, between which the tables go")
     before, _, rest = text.partition(BEGIN)
