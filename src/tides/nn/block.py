@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tides import kernels
 from tides.functional.ssm import SSMState
+from tides.functional.tail import TailWeights
 from tides.kernels.statistics import RunningNorm
 from tides.nn.checks import check_config, check_layer, check_layer_step
 from tides.nn.config import TIDESConfig
@@ -17,6 +18,7 @@ from tides.nn.glu import FeedForwardGLU
 from tides.nn.lookup import held
 from tides.nn.norm import MaskedBatchNorm, Statistics, make_norm
 from tides.nn.ssm import SSM
+from tides.nn.watching import Hooks, everything_is_hooked, hooks_of
 
 
 class BlockTrace(NamedTuple):
@@ -41,6 +43,8 @@ class Block(nn.Module):
         self.glu = FeedForwardGLU(config.hidden_size, config.expand)
         self.dropout = nn.Dropout(config.dropout)
         self.recompute = False
+        self._parts: list[nn.Module | None] = []
+        self._hooks: list[Hooks] = []
 
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
@@ -74,14 +78,14 @@ class Block(nn.Module):
     def _transform(
         self, x: Tensor, gaps: Tensor, statistics: Statistics | None, valid: Tensor | None, state: SSMState | None
     ) -> tuple[Tensor, SSMState]:
-        y, last = self.ssm(self.norm.normalise(x, statistics), gaps, valid=valid, state=state)
+        y, last = self.ssm(self.norm(x, statistics), gaps, valid=valid, state=state)
         return self._finish(x, y), last
 
     def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
         """The block as one operator, where the backend has one for it."""
-        if not isinstance(self.norm, MaskedBatchNorm):
+        if not isinstance(self.norm, MaskedBatchNorm) or self.is_watched_inside():
             return None
-        tail = self.glu.weights()
+        tail = self.tail()
         if tail is None:
             return None
         weights, spec = self.ssm.weights(), self.ssm.spec
@@ -106,24 +110,40 @@ class Block(nn.Module):
             return result
         return run(x, norm, gaps, weights, spec, tail)
 
+    def tail(self) -> TailWeights | None:
+        """The feed-forward part's tensors, or None where it is to be called as the module it is."""
+        glu = held(self, "glu")
+        return glu.weights() if type(glu) is FeedForwardGLU else None
+
     def is_watched(self) -> bool:
-        """Whether hooks want to see this block's inputs, outputs or gradients."""
-        hooks = (self._forward_hooks, self._forward_pre_hooks, self._backward_hooks, self._backward_pre_hooks)
-        return any(hooks)
+        """Whether hooks want to see inputs, outputs or gradients of this block or of a part of it."""
+        hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+        return bool(hooks) or self.is_watched_inside()
+
+    def is_watched_inside(self) -> bool:
+        """Whether hooks want to see a part. Those of the layer's heads are not asked: they hand out tensors only."""
+        own = self._modules
+        parts = [*own.values(), *own["glu"]._modules.values()]  # type: ignore[union-attr]
+        if torch.compiler.is_compiling():
+            return any(hooks_of(parts)) or everything_is_hooked()
+        if parts != self._parts:
+            # Looking for the dictionaries takes longer than looking into them, which every call has to.
+            self._parts, self._hooks = parts, hooks_of(parts)
+        return any(self._hooks) or everything_is_hooked()
 
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""
         statistics = self.norm.statistics(x, valid)
-        y, state = self.ssm.trace(self.norm.normalise(x, statistics), gaps, valid=valid)
+        y, state = self.ssm.trace(self.norm(x, statistics), gaps, valid=valid)
         return self._finish(x, y), BlockTrace(state, statistics)
 
     def peek(self, x: Tensor, state: SSMState, gap: Tensor, statistics: Statistics | None = None) -> Tensor:
         """The output at `gap` after the state's last observation for block input `x`; nothing is written back."""
-        return self._finish(x, self.ssm.peek(self.norm.normalise(x, statistics), state, gap))
+        return self._finish(x, self.ssm.peek(self.norm(x, statistics), state, gap))
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
-        weights = self.glu.weights()
-        if weights is not None and not (self.training and self.dropout.p > 0):
+        weights = self.tail()
+        if weights is not None and not (self.training and self.dropout.p > 0) and not self.is_watched_inside():
             return kernels.gated_tail(x, y, weights)
         result: Tensor = x + self.dropout(self.glu(self.dropout(F.gelu(y))))
         return result
@@ -133,20 +153,20 @@ def run_stack(
     blocks: list[Block], x: Tensor, gaps: Tensor, valid: Tensor | None
 ) -> tuple[Tensor, list[SSMState]] | None:
     """All blocks as one operator, where the backend has one and nobody looks in between; they start from nothing."""
-    first = blocks[0]
+    first, layer = blocks[0], held(blocks[0], "ssm")
     norms, layers = [], []
     if gaps.requires_grad or not kernels.runs_at_once(x):
         return None
     for block in blocks:
-        norm, tail = block.norm, block.glu.weights()
-        alike = block.ssm.config is first.ssm.config and block.training == first.training
+        norm, ssm, tail = held(block, "norm"), held(block, "ssm"), block.tail()
+        alike = ssm.config is layer.config and block.training == first.training
         if not alike or tail is None or block.is_watched() or not isinstance(norm, MaskedBatchNorm):
             return None
         if norm.gather is not None or norm.training != block.training:
             return None
         norms.append(norm)
-        layers.append((block.ssm.weights(), tail))
-    spec = first.ssm.spec
+        layers.append((ssm.weights(), tail))
+    spec = layer.spec
     recompute = torch.is_grad_enabled() and any(block.recompute for block in blocks)
     operator = kernels.stack_operator(x, layers, spec, recompute=recompute)
     if operator is None:

@@ -174,6 +174,9 @@ def _describe_block(block: Block) -> StepBlock:
     if isinstance(block.norm, MaskedBatchNorm):
         scale = torch.rsqrt(block.norm.running_var.double() + block.norm.eps)
         affine = (scale, -block.norm.running_mean.double() * scale)
-    tail = block.glu.weights() if block.glu.bias is None else block.glu.bias
-    assert tail is not None
+    tail = block.tail() or block.glu._parameters.get("bias")
+    if tail is None:
+        raise ConfigError(
+            "model: a block's GLU was replaced in part, which is not compiled; use the model's own `step`"
+        )
     return StepBlock(block.ssm.weights(), affine, tail)

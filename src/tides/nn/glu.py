@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from tides.functional.heads import GLUWeights, glu_residual
+from tides.functional.heads import GLUWeights
 from tides.functional.tail import TailWeights
 from tides.nn.lookup import held
+
+_LINEAR = nn.Linear.forward
 
 
 class ResidualGLU(nn.Module):
@@ -20,7 +22,8 @@ class ResidualGLU(nn.Module):
         return GLUWeights(self.value.weight, self.value.bias, self.gate.weight, self.gate.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return glu_residual(x, self.weights())
+        result: Tensor = x + self.value(x) * torch.sigmoid(self.gate(x))
+        return result
 
 
 class FeedForwardGLU(nn.Module):
@@ -38,10 +41,14 @@ class FeedForwardGLU(nn.Module):
         self.bias = None if inner else nn.Parameter(torch.zeros(width))
 
     def weights(self) -> TailWeights | None:
-        """The tensors in the form `kernels` take them, or None where there are no hidden units."""
+        """The tensors in the form `kernels` take them, or None where there are no hidden units.
+
+        None too where a layer was replaced by one that is more than a linear map: then `forward` asks it.
+        """
         layers = [held(self, name) for name in ("value", "gate", "out")]
-        if None in layers:
-            return None
+        for layer in layers:
+            if getattr(type(layer), "forward", None) is not _LINEAR:
+                return None
         return TailWeights(*[held(layer, name) for layer in layers for name in ("weight", "bias")])
 
     def forward(self, x: Tensor) -> Tensor:

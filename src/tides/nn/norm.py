@@ -72,6 +72,10 @@ class MaskedBatchNorm(nn.Module):
         # In this form autograd keeps `x` alone, which the block keeps anyway.
         return torch.addcmul(shift, x, scale)
 
+    def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """`normalise` as a call that hooks see."""
+        return self.normalise(x, statistics)
+
     def affine(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
         """(scale, shift) with which x ⊙ scale + shift is normalised."""
         scale = torch.rsqrt(statistics.var + self.eps)
@@ -132,6 +136,10 @@ class RowNorm(nn.Module):
     def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         centred = x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
         return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
+
+    def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        """`normalise` as a call that hooks see."""
+        return self.normalise(x, statistics)
 
 
 def make_norm(kind: Literal["batch", "layer", "rms"], width: int) -> MaskedBatchNorm | RowNorm:
