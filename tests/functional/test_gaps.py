@@ -1,13 +1,15 @@
 """Gaps from times and the explicit policy for the first one."""
 
 import inspect
+import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tides.errors import DataError
+from tides.errors import DataError, ShapeError
 from tides.functional import check_times, gaps_from_times
 
 TIMES = torch.tensor([[1.0, 2.0, 4.0, 9.0], [0.0, 0.0, 3.0, 5.0]], dtype=torch.float64)
@@ -42,6 +44,19 @@ def test_integers_become_float64_and_floats_keep_their_precision() -> None:
     assert gaps_from_times(whole, 0.0).dtype == torch.float64
     assert gaps_from_times(whole, 0.0).tolist() == [0, 1]
     assert gaps_from_times(TIMES.float(), 0.0).dtype == torch.float32
+
+
+def test_whole_numbers_of_any_size_keep_their_differences() -> None:
+    begin = 1_700_000_000_000_000_000
+    times = torch.tensor([[begin, begin + 100, begin + 200], [begin + 1, begin + 1, begin + 4]])
+    assert gaps_from_times(times, 1.0).tolist() == [[1, 100, 100], [1, 0, 3]]
+    assert gaps_from_times(times)[:, 0].tolist() == [3, 3]
+    for start in (begin - 1, torch.tensor([begin - 1, begin - 1]), torch.tensor(begin - 1)):
+        assert gaps_from_times(times, start=start)[:, 0].tolist() == [1, 2]
+    assert gaps_from_times(torch.tensor([[7, 9]]), start=2.75).tolist() == [[4.25, 2]]
+    assert gaps_from_times(torch.tensor([[7, 9]], dtype=torch.uint8), start=torch.tensor([-0.5])).tolist() == [[7.5, 2]]
+    with pytest.raises(DataError, match=r"times: decrease in series \[0\] at observation 2"):
+        gaps_from_times(times[:1, [0, 2, 1]])
 
 
 def test_one_series_or_many_axes() -> None:
@@ -81,11 +96,33 @@ def test_times_that_are_not_finite_are_named(value: float) -> None:
 def test_a_bad_first_gap_is_named() -> None:
     with pytest.raises(DataError, match="first: found 'mean'"):
         inspect.unwrap(gaps_from_times)(TIMES, "mean")  # without the shape checker, who would speak first
-    for first in (-1.0, float("nan")):
-        with pytest.raises(DataError, match="first"):
+    for first in (-1.0, float("nan"), float("inf"), torch.tensor(torch.inf)):
+        with pytest.raises(DataError, match="first: found"):
             gaps_from_times(TIMES, first)
     with pytest.raises(DataError, match=r"start.*before the start"):
         gaps_from_times(TIMES, start=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, 2.0],), "times: found list, wanted a tensor"),
+        ((torch.tensor(1.0),), r"times: found torch.float32 of shape \(\)"),
+        ((TIMES, None), "first: found None"),
+        ((TIMES, torch.ones(2)), "first: found tensor"),
+        ((TIMES, 0.0, "noon"), "start: found 'noon'"),
+        ((TIMES, 0.0, math.nan), "start: found nan"),
+        ((TIMES.long(), 0.0, -1e300), r"start: found -1e\+300"),
+        ((TIMES, 0.0, torch.tensor([0.0, math.nan])), "start: found a number that is not finite"),
+        ((TIMES, 0.0, torch.zeros(3)), r"start: found shape \(3,\), wanted \(2,\)"),
+        ((TIMES, 0.0, None, [[True] * 4] * 2), "valid: found list"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_arguments_of_another_kind_are_named(arguments: tuple[Any, ...], message: str) -> None:
+    given = dict(zip(("times", "first", "start", "valid"), arguments, strict=False))
+    with pytest.raises((DataError, ShapeError), match=message):
+        inspect.unwrap(gaps_from_times)(**given)  # without the shape checker, who would speak first
 
 
 def test_single_precision_that_cannot_hold_the_gaps_is_refused() -> None:

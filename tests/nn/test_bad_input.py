@@ -446,3 +446,21 @@ def test_whole_number_times_are_times(model: Forecaster, valid: torch.Tensor | N
     times, asked = torch.arange(L).expand(B, -1), torch.tensor([[1, 7]]).expand(B, -1)
     found = model(X, times, None, asked, valid=valid)
     assert torch.equal(found, model(X, times.double(), None, asked.double(), valid=valid))
+
+
+@pytest.mark.parametrize("model", [STEPS, READOUT], ids=["steps", "readout"])
+def test_whole_number_times_of_any_size_keep_their_differences(model: Forecaster) -> None:
+    times, asked = torch.arange(L).expand(B, -1), torch.tensor([[1, 7]]).expand(B, -1)
+    begin = 1_700_000_000_000_000_000
+    wanted = model(X, times, None, asked)
+    assert torch.equal(model(X, times + begin, None, asked + begin), wanted)
+    assert torch.equal(model(X, times + 3, None, asked + 3.0), wanted)
+
+
+@pytest.mark.parametrize("mode", ["steps", "readout"])
+def test_whole_number_times_know_the_start_of_time(mode: Any) -> None:
+    model = Forecaster(small_config(first_gap="start", variant="mamba-s"), D, mode).eval()
+    times, asked = 5 + torch.arange(L).expand(B, -1), torch.tensor([[6, 17]]).expand(B, -1)
+    found = model(X, times, None, asked)
+    assert torch.equal(found, model(X, times.double(), None, asked.double()))
+    assert not torch.allclose(found, model(X, times - 5, None, asked - 5))

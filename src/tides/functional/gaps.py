@@ -1,57 +1,105 @@
 """Gaps between observations: gaps[k] = t_k − t_{k−1}, and what stands before the first one."""
 
-from typing import Literal
+import math
+from numbers import Real
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float
+from jaxtyping import Real as Numeric
 from torch import Tensor
 
-from tides.errors import DataError
+from tides.errors import DataError, ShapeError
+from tides.functional.checks import describe_tensor, is_mask
 
 FirstGap = Literal["median"] | float | Float[Tensor, ""]
 
 
 def gaps_from_times(
-    times: Real[Tensor, "*b l"],
+    times: Numeric[Tensor, "*b l"],
     first: FirstGap = "median",
     *,
-    start: float | Real[Tensor, "*b"] | None = None,
+    start: int | float | Numeric[Tensor, "*b"] | None = None,
     valid: Bool[Tensor, "*b l"] | None = None,
 ) -> Float[Tensor, "*b l"]:
-    """Gaps in the times' own precision (float64 for integers); padding gets gap 0.
+    """Gaps in the times' own precision (float64 for integers, which are subtracted as such); padding gets gap 0.
 
     Nothing says how long before its first observation a series began, so the first gap is an explicit policy:
     `first="median"` (the median of all other gaps; pass the training median as a number to keep predictions
     independent of the batch), a number, or `start=`, the time at which the series began. It matters for
     `hold="preceding"` and for Mamba_S only. Decreasing or non-finite times raise `DataError`.
     """
-    if not times.is_floating_point():
-        times = times.double()
-    checked = values_can_be_checked(times)
-    if checked:
+    if not isinstance(times, Tensor) or times.ndim == 0:
+        raise ShapeError(f"times: found {describe_tensor(times)}, wanted a tensor (…, l)")
+    if valid is not None and not is_mask(valid, times.shape):
+        raise ShapeError(f"valid: found {describe_tensor(valid)}, wanted bool {tuple(times.shape)}, a tensor")
+    if values_can_be_checked(times):
         check_times(times, valid)
-    inner = times.diff(dim=-1)
-    if start is not None:
-        # Plain numbers stay plain: as tensors they would be copied from the host, which no CUDA graph can hold.
-        head = times[..., :1] - (start.to(times).unsqueeze(-1) if isinstance(start, Tensor) else start)
-        if checked and bool((head < 0).any()):
-            raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
-    elif isinstance(first, str):
-        if first != "median":
-            raise DataError(f"first: found {first!r}, wanted 'median' or a number ≥ 0")
+    if times.is_floating_point():
+        inner = times.diff(dim=-1)
+    else:
+        # As floating-point numbers, nanoseconds since 1970 would be 256 apart.
+        times = times.long()
+        inner = times.diff(dim=-1).double()
+    head = _first_gap(times, inner, first, valid) if start is None else _since_start(times[..., :1], start)
+    gaps = torch.cat([head, inner], dim=-1)
+    return gaps if valid is None else gaps.masked_fill(~valid, 0)
+
+
+def _first_gap(times: Tensor, inner: Tensor, first: Any, valid: Tensor | None) -> Tensor:
+    """The gap (…, 1) before the first observation when nothing is known of the beginning."""
+    shape = times[..., :1].shape
+    if isinstance(first, str) and first == "median":
         observed = inner if valid is None else inner[valid[..., 1:]]
         if observed.numel() == 0:
             raise DataError("first='median': no series has two observations, so there is no gap; pass a number")
-        head = observed.median().expand_as(times[..., :1])
+        return observed.median().expand(shape)
+    if not isinstance(first, Tensor) or values_can_be_checked(first):
+        number = first.numel() == 1 if isinstance(first, Tensor) else isinstance(first, Real)
+        if not number or not 0 <= float(first) < math.inf:
+            raise DataError(f"first: found {first!r}, wanted 'median' or a finite number ≥ 0")
+    # Plain numbers stay plain: as tensors they would be copied from the host, which no CUDA graph can hold.
+    return first.to(inner).expand(shape) if isinstance(first, Tensor) else inner.new_full(shape, first)
+
+
+def _since_start(begin: Tensor, start: Any) -> Tensor:
+    """The time (…, 1) from `start` to the first observation."""
+    if isinstance(start, Tensor):
+        if start.ndim and start.shape != begin.shape[:-1]:
+            raise ShapeError(
+                f"start: found shape {tuple(start.shape)}, wanted {tuple(begin.shape[:-1])}, one per series"
+            )
+        start = start.to(begin.device).unsqueeze(-1)
+    elif not isinstance(start, Real) or not abs(float(start)) < (math.inf if begin.is_floating_point() else 2**63):
+        raise DataError(f"start: found {start!r}, wanted a finite number or a tensor of them")
+    if not begin.is_floating_point():
+        head = whole_difference(begin, start)
     else:
-        if (checked or not isinstance(first, Tensor)) and not first >= 0:
-            raise DataError(f"first: found {first}, wanted 'median' or a number ≥ 0")
-        if isinstance(first, Tensor):
-            head = first.to(times).expand_as(times[..., :1])
-        else:
-            head = torch.full_like(times[..., :1], first)
-    gaps = torch.cat([head, inner], dim=-1)
-    return gaps if valid is None else gaps.masked_fill(~valid, 0)
+        head = begin - (start.to(begin) if isinstance(start, Tensor) else start)
+    if values_can_be_checked(head):
+        if bool((head < 0).any()):
+            raise DataError(f"start: found an observation {-head.min().item():g} before the start of its series")
+        if not bool(torch.isfinite(head).all()):
+            raise DataError("start: found a number that is not finite, wanted one per series")
+    return head
+
+
+def whole_difference(a: Tensor, b: Tensor | int | float) -> Tensor:
+    """a − b in float64, their whole parts subtracted as integers: beyond 2⁵³ each alone would be rounded."""
+    (a_whole, a_part), (b_whole, b_part) = _parts(a), _parts(b)
+    difference: Tensor = (a_whole - b_whole).double() + (a_part - b_part)
+    return difference
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    """x as an integer and the rest in [0, 1)."""
+    if not isinstance(x, Tensor):
+        whole = math.floor(x)
+        return whole, x - whole
+    if not x.is_floating_point():
+        return x.long(), 0
+    floor = x.double().floor()
+    return floor.long(), x.double() - floor
 
 
 def values_can_be_checked(x: Tensor) -> bool:

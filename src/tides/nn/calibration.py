@@ -74,10 +74,10 @@ class Calibration(nn.Module):
     def scaled_gaps(self, gaps: Tensor) -> Tensor:
         return gaps / self.time_scale.to(gaps.dtype)
 
-    def gaps(self, times: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Gaps from times, in the times' precision, with the stored first-gap policy."""
+    def gaps(self, times: Tensor, valid: Tensor | None = None, *, origin: Tensor | None = None) -> Tensor:
+        """Gaps from times, in the times' precision, with the stored first-gap policy; times may count from `origin`."""
         if self.first_policy == "start":
-            return gaps_from_times(times, start=0.0, valid=valid)
+            return gaps_from_times(times, start=0.0 if origin is None else -origin, valid=valid)
         return gaps_from_times(times, self.first_gap, valid=valid)
 
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]

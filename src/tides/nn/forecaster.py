@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tides.errors import ConfigError
+from tides.functional.gaps import whole_difference
 from tides.nn.backbone import Backbone, gather_states
 from tides.nn.calibration import check_scales
 from tides.nn.checks import (
@@ -65,17 +66,22 @@ class Forecaster(nn.Module):
     ) -> Tensor:
         """ŷ (b, q, c) at query_times (b, q) from values (b, l, d) observed at times (b, l).
 
-        Times are best float64 (integers become that): gaps are formed in their precision and then cast.
+        Times are best float64 or integers of any size: gaps are formed in their precision and then cast.
         `query_valid` (b, q) marks real queries in a padded batch; the answers of the others are zero.
         """
         values = check_signal(values, self.config.input_size, self.output_shift, name="values")
         valid = check_valid(valid, values)
         values, observed = check_observed(observed, values, valid)
         check_queries(values, times, query_times, valid, query_valid)
-        times = times if times.is_floating_point() else times.double()
-        query_times = query_times.to(times.dtype)
+        origin = None
+        if times.is_floating_point():
+            query_times = query_times.to(times.dtype)
+        else:
+            # Each series counts from its first time: large numbers would lose their differences in float64.
+            origin = times[:, 0]
+            times, query_times = (whole_difference(x, origin.unsqueeze(1)) for x in (times, query_times))
         ask = self._as_steps if self.query_mode == "steps" else self._as_readout
-        answers = self._answer(ask(values, times, observed, query_times, valid, query_valid))
+        answers = self._answer(ask(values, times, observed, query_times, valid, query_valid, origin))
         return answers if query_valid is None else answers.masked_fill(~query_valid.unsqueeze(-1), 0)
 
     def _as_steps(
@@ -86,6 +92,7 @@ class Forecaster(nn.Module):
         query_times: Tensor,
         valid: Tensor | None,
         query_valid: Tensor | None,
+        origin: Tensor | None,
     ) -> Tensor:
         line = timeline(times, query_times, valid, query_valid)
         b, q = query_times.shape
@@ -95,7 +102,7 @@ class Forecaster(nn.Module):
         features: Tensor
         features, _ = self.backbone(
             line.merge(values, blank),
-            self.backbone.calibration.gaps(line.moments, line.real),
+            self.backbone.calibration.gaps(line.moments, line.real, origin=origin),
             observed=line.merge(seen, unseen),
             query=line.query,
             valid=None if valid is None and query_valid is None else line.real,
@@ -110,8 +117,9 @@ class Forecaster(nn.Module):
         query_times: Tensor,
         valid: Tensor | None,
         query_valid: Tensor | None,
+        origin: Tensor | None,
     ) -> Tensor:
-        gaps = self.backbone.calibration.gaps(times, valid)
+        gaps = self.backbone.calibration.gaps(times, valid, origin=origin)
         encoded, traces = self.backbone.trace(values, gaps, observed=observed, valid=valid)
         moments = times if valid is None else times.masked_fill(~valid, torch.inf)
         index = torch.searchsorted(moments.contiguous(), query_times.contiguous(), right=True) - 1
