@@ -51,7 +51,7 @@ def test_whole_numbers_of_any_size_keep_their_differences() -> None:
     times = torch.tensor([[begin, begin + 100, begin + 200], [begin + 1, begin + 1, begin + 4]])
     assert gaps_from_times(times, 1.0).tolist() == [[1, 100, 100], [1, 0, 3]]
     assert gaps_from_times(times)[:, 0].tolist() == [3, 3]
-    for start in (begin - 1, torch.tensor([begin - 1, begin - 1]), torch.tensor(begin - 1)):
+    for start in (begin - 1, torch.tensor([begin - 1, begin - 1])):
         assert gaps_from_times(times, start=start)[:, 0].tolist() == [1, 2]
     assert gaps_from_times(torch.tensor([[7, 9]]), start=2.75).tolist() == [[4.25, 2]]
     assert gaps_from_times(torch.tensor([[7, 9]], dtype=torch.uint8), start=torch.tensor([-0.5])).tolist() == [[7.5, 2]]
