@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from tests.explain.models import batch, classifier, forecaster
-from tides.errors import ConfigError, ShapeError
+from tides.errors import ConfigError, DataError, ShapeError
 from tides.explain import attribute
 from tides.explain.asking import ask
 
@@ -61,6 +62,14 @@ def test_the_predicted_class_is_the_default() -> None:
     torch.testing.assert_close(attribute(model, given, steps=1).answer, ask(model, given).amax(-1))
 
 
+def test_lists_arrays_and_numpys_integers_are_arguments_like_others() -> None:
+    model, given = classifier(), batch()
+    wanted = attribute(model, given, target=1, baseline=torch.tensor([0.25, -1.0]), steps=2)
+    for baseline in ([0.25, -1.0], np.array([0.25, -1.0])):
+        found = attribute(model, given, target=np.int64(1), baseline=baseline, steps=np.int64(2))  # type: ignore[arg-type]
+        torch.testing.assert_close(found.values, wanted.values)
+
+
 def test_wrong_questions_are_refused() -> None:
     model, given = classifier(), batch()
     with pytest.raises(ShapeError, match="target"):
@@ -69,8 +78,17 @@ def test_wrong_questions_are_refused() -> None:
         attribute(forecaster(), batch(queries=2))
     with pytest.raises(ShapeError, match="baseline"):
         attribute(model, given, target=0, baseline=torch.zeros(5))
-    with pytest.raises(ConfigError, match="steps"):
-        attribute(model, given, target=0, steps=0)
+    with pytest.raises(DataError, match="baseline: found 'none', wanted one finite number for each of 2 channels"):
+        attribute(model, given, target=0, baseline="none")
+    with pytest.raises(DataError, match=r"baseline: found \[nan, 0.0\]"):
+        attribute(model, given, target=0, baseline=[float("nan"), 0.0])
+    for steps in (0, 1.5, "a"):
+        with pytest.raises(ConfigError, match=r"steps: found .*, wanted an integer ≥ 1"):
+            attribute(model, given, target=0, steps=steps)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="batch: found no query times, wanted them"):
+        attribute(forecaster(), given, target=(0, 0))
+    with pytest.raises(DataError, match="batch: found query times, wanted none"):
+        attribute(model, batch(queries=2), target=0)
     with pytest.raises(ShapeError, match="target: found 'calm'"):
         attribute(model, given, target="calm")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="found list, wanted what"):

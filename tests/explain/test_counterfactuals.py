@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,3 +66,17 @@ def test_too_short_a_series_is_refused() -> None:
         sampled_later(model, batch(), [-1.0])
     with pytest.raises(ShapeError, match="series"):
         sampled_later(model, batch(), [1.0], series=3)
+
+
+def test_arguments_of_another_kind_are_named() -> None:
+    model, given = classifier(), batch()
+    for gaps in (["a"], None, "ab"):
+        with pytest.raises(DataError, match=r"gaps: found .*, wanted one or more finite numbers ≥ 0"):
+            sampled_later(model, given, gaps)  # type: ignore[arg-type]
+    for series in (1.5, "a", None):
+        with pytest.raises(ShapeError, match=r"series: found .*, wanted an index into 3 series"):
+            remove_each(model, given, series=series)  # type: ignore[arg-type]
+    for call in (lambda: remove_each(forecaster(), given), lambda: sampled_later(forecaster(), given, [1.0])):
+        with pytest.raises(DataError, match="batch: found no query times, wanted them"):
+            call()
+    assert remove_each(model, given, series=np.int64(1)).answer.shape == (3,)  # type: ignore[arg-type]

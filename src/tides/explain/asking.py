@@ -1,12 +1,16 @@
 """One way to ask any model about a batch, and to say which of its answers is meant."""
 
+import inspect
 from collections.abc import Callable
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tides.data.batch import IrregularBatch
-from tides.errors import ConfigError, ShapeError
+from tides.errors import ConfigError, DataError, ShapeError
+from tides.nn.heads import SequenceHead
 from tides.training.tasks import Forecasting, Regression
 
 Target = int | tuple[int, ...] | Callable[[Tensor], Tensor] | None
@@ -14,7 +18,14 @@ Target = int | tuple[int, ...] | Callable[[Tensor], Tensor] | None
 
 def ask(model: nn.Module, batch: IrregularBatch) -> Tensor:
     """The model's answers: (b, k) for series, (b, q, c) where the batch asks about query times."""
-    task = Regression() if batch.query_times is None else Forecasting()
+    asked = batch.query_times is not None
+    if not asked and "query_times" in inspect.signature(model.forward).parameters:
+        raise DataError("batch: found no query times, wanted them: a forecaster answers at times that are asked for")
+    if asked and isinstance(model, SequenceHead):
+        raise DataError(
+            f"batch: found query times, wanted none: a {type(model).__name__} answers once for every series"
+        )
+    task = Forecasting() if asked else Regression()
     return task.predict(model, batch)
 
 
@@ -31,13 +42,26 @@ def choose(answers: Tensor, target: Target) -> Callable[[Tensor], Tensor]:
             raise ShapeError(f"target: answers have shape {tuple(answers.shape)}; say which (query, channel) is meant")
         index = answers.argmax(-1, keepdim=True)
         return lambda found: found.gather(1, index).squeeze(1)
-    place: tuple[int, ...] = target if isinstance(target, tuple) else (target,)
+    place = target if isinstance(target, tuple) else (target,)
     sizes = tuple(answers.shape[1:])
-    whole = all(isinstance(i, int) for i in place)
+    whole = all(is_whole(i) for i in place)
     if not whole or len(place) != len(sizes) or any(not -n <= i < n for i, n in zip(place, sizes, strict=True)):
         raise ShapeError(f"target: found {target!r}, wanted an index into answers of shape (b, {str(sizes)[1:-1]})")
-    where: tuple[slice | int, ...] = (slice(None), *place)
+    where: tuple[slice | int, ...] = (slice(None), *(int(i) for i in place))
     return lambda found: found[where]
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is an integer, of Python or of numpy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def numbers(values: Any, name: str, wanted: str) -> Tensor:
+    """A list, an array or a tensor of numbers in float64."""
+    try:
+        return torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"{name}: found {values!r}, wanted {wanted}") from None
 
 
 def require_evaluation(model: nn.Module, batch: IrregularBatch) -> None:
@@ -52,9 +76,9 @@ def require_evaluation(model: nn.Module, batch: IrregularBatch) -> None:
 
 def only_series(batch: IrregularBatch, series: int) -> IrregularBatch:
     """One series as a batch, without its padding."""
-    if not -len(batch) <= series < len(batch):
-        raise ShapeError(f"series: found {series}, wanted an index into {len(batch)} series")
-    one = batch.rows(torch.tensor([series % len(batch)]))
+    if not is_whole(series) or not -len(batch) <= series < len(batch):
+        raise ShapeError(f"series: found {series!r}, wanted an index into {len(batch)} series")
+    one = batch.rows(torch.tensor([int(series) % len(batch)]))
     n = int(one.lengths[0])
     cut = {name: getattr(one, name)[:, :n] for name in ("values", "times", "gaps", "observed", "valid")}
     return IrregularBatch(**(vars(one) | cut))

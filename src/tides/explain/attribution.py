@@ -6,15 +6,17 @@ The baseline x' is an uninformative value of every channel, by default the train
 observed when stays as it is along the whole path: missing entries and padding are never read and get exactly nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tides.data.batch import IrregularBatch
-from tides.errors import ConfigError, ShapeError
-from tides.explain.asking import Target, ask, choose, require_evaluation
+from tides.errors import ConfigError, DataError, ShapeError
+from tides.explain.asking import Target, ask, choose, is_whole, numbers, require_evaluation
 from tides.nn import Backbone
 
 
@@ -37,7 +39,7 @@ def attribute(
     batch: IrregularBatch,
     *,
     target: Target = None,
-    baseline: Tensor | None = None,
+    baseline: Tensor | Sequence[float] | None = None,
     steps: int = 32,
 ) -> Attribution:
     """Attributions of one answer per series (see `choose` for `target`).
@@ -46,13 +48,13 @@ def attribute(
     them if `incompleteness` is not small.
     """
     require_evaluation(model, batch)
-    if steps < 1:
-        raise ConfigError(f"steps: found {steps}, wanted at least 1")
+    if not is_whole(steps) or steps < 1:
+        raise ConfigError(f"steps: found {steps!r}, wanted an integer ≥ 1")
     start = _baseline(model, batch, baseline)
     with torch.no_grad():
         pick = choose(ask(model, batch), target)
         answer, reference = (pick(ask(model, replace(batch, values=x))) for x in (batch.values, start))
-    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    nodes, weights = np.polynomial.legendre.leggauss(int(steps))
     mean = torch.zeros_like(batch.values)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         point = (start + float(node) * (batch.values - start)).requires_grad_()
@@ -61,12 +63,15 @@ def attribute(
     return Attribution((batch.values - start) * mean, answer, reference)
 
 
-def _baseline(model: nn.Module, batch: IrregularBatch, baseline: Tensor | None) -> Tensor:
+def _baseline(model: nn.Module, batch: IrregularBatch, baseline: Any) -> Tensor:
     """Values (b, l, c) of the beginning of the path; where nothing was observed, those of the batch."""
     if baseline is None:
         backbone = getattr(model, "backbone", model)
         baseline = backbone.calibration.shift if isinstance(backbone, Backbone) else torch.zeros(batch.values.shape[-1])
-    if baseline.shape != batch.values.shape[-1:]:
-        wanted = f"one number for each of {batch.values.shape[-1]} channels"
-        raise ShapeError(f"baseline: found shape {tuple(baseline.shape)}, wanted {wanted}")
-    return torch.where(batch.observed, baseline.to(batch.values), batch.values)
+    wanted = f"one finite number for each of {batch.values.shape[-1]} channels"
+    start = numbers(baseline, "baseline", wanted)
+    if start.shape != batch.values.shape[-1:]:
+        raise ShapeError(f"baseline: found shape {tuple(start.shape)}, wanted {wanted}")
+    if not bool(torch.isfinite(start).all()):
+        raise DataError(f"baseline: found {start.tolist()}, wanted {wanted}")
+    return torch.where(batch.observed, start.to(batch.values), batch.values)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tides import functional as tf
 from tides.data.batch import IrregularBatch
 from tides.errors import ConfigError, ShapeError
-from tides.explain.asking import require_evaluation
+from tides.explain.asking import is_whole, require_evaluation
 from tides.functional.heads import StepHead
 from tides.nn import SSM, Backbone, Block
 
@@ -60,8 +60,8 @@ class Clock:
     def series(self, index: int) -> "Clock":
         """One series without its padding; −1 is the last."""
         count = len(self.valid)
-        if not -count <= index < count:
-            raise ShapeError(f"series: found {index}, wanted an index into {count} series")
+        if not is_whole(index) or not -count <= index < count:
+            raise ShapeError(f"series: found {index!r}, wanted an index into {count} series")
         index %= count
         n = int(self.valid[index].sum())
         parts = {name: getattr(self, name)[:, index : index + 1, :n] for name in ("rate", "frequency", "contribution")}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tides.data.batch import IrregularBatch
 from tides.errors import DataError
-from tides.explain.asking import ask, only_series, require_evaluation
+from tides.explain.asking import ask, numbers, only_series, require_evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ def sampled_later(model: nn.Module, batch: IrregularBatch, gaps: Sequence[float]
     """The answer as a function of the time between the last two observations; values and query times stay."""
     require_evaluation(model, batch)
     one = only_series(batch, series)
-    wanted = torch.as_tensor(gaps, dtype=torch.float64)
+    wanted = numbers(gaps, "gaps", "one or more finite numbers ≥ 0")
     if one.times.shape[1] < 2:
         raise DataError("series: found one observation, wanted two: there is no last gap to change")
     if wanted.ndim != 1 or len(wanted) == 0 or bool((wanted < 0).any()) or not bool(torch.isfinite(wanted).all()):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tides.data.batch import IrregularBatch
 from tides.errors import ConfigError, DataError
-from tides.explain.asking import only_series, require_evaluation
+from tides.explain.asking import is_whole, numbers, only_series, require_evaluation
 from tides.training.tasks import Forecasting
 
 
@@ -61,12 +61,9 @@ def suggest_next_time(
     one = only_series(X, series)
     if one.query_times is None:
         raise DataError("X: the batch asks no question; its query_times say what should be known better")
-    if samples < 1:
-        raise ConfigError(f"samples: found {samples}, wanted at least 1")
-    try:
-        moments = torch.as_tensor(candidates, dtype=torch.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"candidates: found {candidates!r}, wanted times as numbers, in the batch's unit") from None
+    if not is_whole(samples) or samples < 1:
+        raise ConfigError(f"samples: found {samples!r}, wanted at least 1")
+    moments = numbers(candidates, "candidates", "times as numbers, in the batch's unit")
     if moments.ndim != 1 or len(moments) == 0 or not bool(torch.isfinite(moments).all()):
         raise DataError("candidates: wanted one or more finite times")
     price = _price(cost, moments)
