@@ -108,8 +108,7 @@ def check_gaps(gaps: Tensor | float, x: Tensor, valid: Tensor | None = None) -> 
 
 def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: str = "gap") -> Tensor:
     """Time that passes after a state, in the model's dtype: one number ≥ 0 per row of the state."""
-    if not isinstance(gap, Tensor) or gap.shape != shape:
-        raise ShapeError(f"{name}: found {describe_shape(gap)}, wanted a tensor of shape {shape}")
+    check_gap_shape(gap, shape, name=name)
     gap = _as_model_number(gap, like, name)
     if values_can_be_checked(gap):
         bad = ~(gap >= 0) | torch.isinf(gap)
@@ -117,6 +116,12 @@ def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: st
             where = bad.nonzero()[0].tolist()
             raise DataError(f"{name}: found {gap[*where].item()} at {where}, wanted ≥ 0, finite")
     return gap
+
+
+def check_gap_shape(gap: Any, shape: tuple[int, ...], *, name: str = "gap") -> None:
+    """One number per row of a state; a layer, whose model has looked at the values already, asks no more."""
+    if not isinstance(gap, Tensor) or gap.shape != shape:
+        raise ShapeError(f"{name}: found {describe_shape(gap)}, wanted a tensor of shape {tuple(shape)}")
 
 
 def check_state(state: Any, config: TIDESConfig, like: Tensor, batch: int | None = None) -> None:

@@ -9,7 +9,7 @@ from tides import functional as tf
 from tides import kernels
 from tides.functional.heads import StepHead
 from tides.functional.ssm import SSMState, SSMWeights
-from tides.nn.checks import check_batch, check_config, check_elapsed, check_layer, check_layer_step, check_model_dtype
+from tides.nn.checks import check_batch, check_config, check_gap_shape, check_layer, check_layer_step, check_model_dtype
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
@@ -135,7 +135,7 @@ class SSM(nn.Module):
 
     def advance(self, state: SSMState, gap: Tensor) -> SSMState:
         """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
-        gap = check_elapsed(gap, tuple(state.s.shape[:-1]), self.skip)
+        check_gap_shape(gap, state.s.shape[:-1])
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
         return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
 
