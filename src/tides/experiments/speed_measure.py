@@ -33,7 +33,7 @@ _RFORMER = {"level": 3, "views": "both", "univariate": False, "embedding": 16, "
 _WARM_UP_LENGTH = 64
 # Seconds of repeats for one number; slower work is repeated at least thrice, very slow work is taken once.
 _BUDGET = {"cpu": 5.0, "cuda": 1.0}
-_MOST = 30
+_MOST = 100
 
 
 def measure_safely(config: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Elementary functions inside kernels: accurate in float32 for every argument, and free of library calls.
 
-sin and cos reduce their argument in float64 (|Im λ| δ reaches thousands of radians), expm1 and φ₁ are Taylor
-polynomials near zero, where the textbook forms cancel.
+sin and cos reduce their argument in float64 where float32 does not suffice (|Im λ| δ reaches thousands of radians).
+expm1 and φ₂ are Taylor polynomials near zero, where the textbook forms cancel; φ₁ is made from expm1.
 """
 
 import triton
