@@ -8,8 +8,7 @@ def backpropagate(loss: Tensor) -> None:
     """`loss.backward()` in the thread that calls it.
 
     torch hands a GPU's share to a thread of its own. A small model is bound by the time its launches take, and two
-    threads that wait for each other in every step take longer than one: 3.3 ms instead of 2.2 for a step of the
-    configuration `paper-100k` with 1,000 observations.
+    threads that wait for each other in every step take longer than one (measured: docs/guide/speed.md).
     """
     with torch.autograd.set_multithreading_enabled(False):
         loss.backward()
