@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from tests.baselines.questions import question
 from tests.baselines.small import SMALL, answer, draw, make
 from tides import baselines
+from tides.baselines.cru import CRU
 from tides.baselines.published import published
 from tides.data import IrregularBatch
 from tides.errors import DataError, ShapeError
@@ -59,6 +61,31 @@ def test_the_door() -> None:
         model(batch.values, batch.times, batch.observed, batch.query_times[:2])
     with pytest.raises(DataError, match="times: decrease"):
         model(batch.values, batch.times.flip(1), batch.observed, batch.query_times)
+
+
+STARTED = ("linodenet", "cru", "gru-ode-bayes", "neural-flow-gru", "latent-ode")
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_no_series_begins_before_its_start(name: str) -> None:
+    batch, model = draw(), make(name, first_gap="start")
+    earlier = batch.times - torch.tensor([[0.0], [5.0], [0.0]])
+    with pytest.raises(DataError, match="times: series 1 begins before time 0"):
+        answer(name, model, batch._replace(times=earlier))
+
+
+@pytest.mark.parametrize("policy", ["start", 0.5])
+def test_questions_before_the_beginning_move_nothing(policy: str | float) -> None:
+    model, asked = make("cru", first_gap=policy, time_scale=10.0), question(draw(lengths=(9, 7), queries=2))
+    early = torch.cat([asked.query_times, torch.full((2, 1), -3.0).double()], dim=1)
+    more = asked._replace(query_times=early, query_valid=torch.ones_like(early, dtype=torch.bool))
+    assert isinstance(model, CRU)
+    for one in (asked, more):
+        gaps = model.events(one).gaps
+        assert (gaps >= 0).all()
+        begin = 0.0 if policy == "start" else asked.times[:, 0] - 0.05
+        last = one.query_times.where(one.query_valid, 0).amax(1)
+        torch.testing.assert_close(gaps.sum(1), last - begin)
 
 
 def resident(seed: int) -> IrregularBatch:

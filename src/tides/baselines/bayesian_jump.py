@@ -91,8 +91,7 @@ class JumpForecaster(ForecastModel):
     def answer(self, question: Question) -> Tensor:
         dtype, (advance, reach) = question.values.dtype, self.advances()
         b, l = question.times.shape
-        begin = self._begin(question)
-        times = torch.cat([begin, question.times], dim=1)
+        times = torch.cat([self.begin(question), question.times], dim=1)
         gaps = times.diff(dim=1).masked_fill(~question.valid, 0).to(dtype).unsqueeze(-1)
         h = self.start.tanh().expand(b, -1)
         states = [h]
@@ -106,10 +105,3 @@ class JumpForecaster(ForecastModel):
         trace = torch.stack(states, dim=1)
         held = trace.gather(1, index.unsqueeze(-1).expand(*index.shape, trace.shape[-1]))
         return self.jump.forecast(reach(held, elapsed.to(dtype).unsqueeze(-1)))
-
-    def _begin(self, question: Question) -> Tensor:
-        """Time at which h₀ holds, (b, 1)."""
-        first = question.times[:, :1]
-        if self.config.first_gap == "start":
-            return torch.zeros_like(first)
-        return first - self.first_gap

@@ -85,9 +85,10 @@ class CRU(ForecastModel):
 
     Q is diagonal, the blocks of A_k are banded, and of Σ only the diagonals of its blocks are kept.
     Rows in which some channels are missing enter with their flags; rows without an observation leave the belief as
-    it is. Gaps above four units of time count as four. Trained by the squared error of x̂ like every other model
-    here, so the published variance decoder has no part. Source: Schirmer et al., "Modeling Irregular Time Series
-    with Continuous Recurrent Units", ICML 2022 (arXiv 2111.11344); written from its equations.
+    it is, but A is chosen anew at every row, so which times are asked together matters. Gaps above four units of time
+    count as four. Trained by the squared error of x̂ like every other model here, so the published variance decoder
+    has no part. Source: Schirmer et al., "Modeling Irregular Time Series with Continuous Recurrent Units", ICML 2022
+    (arXiv 2111.11344); written from its equations.
     """
 
     config: CRUConfig

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
 
 from tides.baselines.config import BaselineConfig
+from tides.errors import DataError
+from tides.functional.gaps import values_can_be_checked
 from tides.nn.calibration import Calibration
 from tides.nn.checks import check_observed, check_queries, check_signal, check_valid
 from tides.nn.timeline import Timeline, timeline
@@ -132,22 +134,28 @@ class ForecastModel(nn.Module, ABC):
         """The rows that a recurrent model walks through; `line.answers` picks those at the questions."""
         line = timeline(question.times, question.query_times, question.valid, question.query_valid)
         b, q = question.query_times.shape
-        if self.config.first_gap == "start":
-            first = torch.zeros_like(line.moments[:, :1])
-        else:
-            first = line.moments[:, :1] - self.first_gap
+        begin = self.begin(question)
+        # A question before the beginning is answered from the start and moves nothing behind it.
+        moments = line.moments.maximum(begin)
         nothing = question.values.new_zeros(b, q, self.channels)
         return Events(
             values=line.merge(question.values, nothing),
             observed=line.merge(question.observed, nothing.bool()),
-            gaps=line.moments.diff(dim=1, prepend=first).masked_fill(~line.real, 0).to(nothing.dtype),
+            gaps=moments.diff(dim=1, prepend=begin).masked_fill(~line.real, 0).to(nothing.dtype),
             line=line,
         )
 
-    @property
-    def first_gap(self) -> Tensor:
-        """Gap before the first observation in the model's unit, unless the policy is `start`."""
-        return self.calibration.first_gap / self._unit
+    def begin(self, question: Question) -> Float64[Tensor, "b 1"]:
+        """When the state's start holds: one first gap before the first observation, or time 0 (`start`)."""
+        first = question.times[:, :1]
+        if self.config.first_gap != "start":
+            return first - self.calibration.first_gap / self._unit
+        if values_can_be_checked(first) and bool((first < 0).any()):
+            series = int((first < 0).nonzero()[0, 0])
+            raise DataError(
+                f"times: series {series} begins before time 0, at which every series starts under first_gap='start'"
+            )
+        return torch.zeros_like(first)
 
     @property
     def _unit(self) -> Tensor:

@@ -58,8 +58,7 @@ class LatentODE(ForecastModel):
         self.readout = nn.Linear(z, c)
 
     def answer(self, question: Question) -> Tensor:
-        first = question.times[:, :1]
-        begin = torch.zeros_like(first) if self.config.first_gap == "start" else first - self.first_gap
+        begin = self.begin(question)
         elapsed = (question.query_times - begin).clamp_min(0).masked_fill(~question.query_valid, 0)
         result: Tensor = self.readout(self.trajectory(self.encode(question, begin), elapsed))
         return result

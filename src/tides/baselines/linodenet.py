@@ -115,10 +115,11 @@ class LinODEnet(ForecastModel):
 
         ẑ = exp(γ A Δ) ẑ⁺,   x̂ = dec(ẑ),   x̂⁺ = filter(x̂, y),   ẑ⁺ = enc([x̂⁺, w])
 
-    and x̂⁺ is the forecast. `Filter` leaves x̂ as it is when nothing is observed. A starts skew-symmetric, γ at 0; the
-    start ẑ⁺ and the filling w are learned. All gaps share a few matrices (`exponential.Propagators`), and those above
-    four units of time count as four. Source: Scholz et al., "Latent Linear ODEs with Neural Kalman Filtering for
-    Irregular Time Series Forecasting", 2023.
+    and x̂⁺ is the forecast. `Filter` leaves x̂ as it is when nothing is observed, but enc need not undo dec, so which
+    times are asked together matters, as published. A starts skew-symmetric, γ at 0; the start ẑ⁺ and the filling w are
+    learned. All gaps share a few matrices (`exponential.Propagators`), and those above four units of time count as
+    four. Source: Scholz et al., "Latent Linear ODEs with Neural Kalman Filtering for Irregular Time Series
+    Forecasting", 2023.
     """
 
     config: LinODEnetConfig
