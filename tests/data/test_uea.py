@@ -182,6 +182,12 @@ def test_damaged_files_are_named(tmp_path: Path, damage: str) -> None:
     [
         ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([5, 9])}, "lengths_train"),
         ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([0, 12])}, "lengths_train"),
+        ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([5.0, 7.0])}, "lengths_train"),
+        ({"X_train": np.ones((2, 12)), "y_train": np.ones(2), "lengths_train": np.array([[5], [7]])}, "lengths_train"),
+        ({"X_train": np.ones((13, 2, 0))}, r"X_train has shape \(13, 2, 0\)"),
+        ({"y_train": np.ones((13, 1))}, r"y_train is float64 \(13, 1\); wanted one label for each case"),
+        ({"y_train": np.array(1)}, r"y_train is int64 \(\)"),
+        ({"y_test": np.array([0.0, np.nan] * 5)}, "label 1 in y_test is nan"),
         ({"X_test": np.ones((10, 3, 7))}, r"\[2, 3\] channels"),
         ({"X_test": np.full((10, 2, 7), "a")}, "X_test holds <U1"),
         ({f"{axis}_{half}": np.ones((0, 2, 7))[:, 0, 0] if axis == "y" else np.ones((0, 2, 7)) for axis in "Xy"
@@ -192,6 +198,29 @@ def test_arrays_that_do_not_fit_are_named(tmp_path: Path, extra: dict[str, Any],
     write(tmp_path, **extra)
     with pytest.raises(DataError, match=message):
         load_uea("Toy", root=tmp_path)
+
+
+def test_a_number_is_one_class_in_both_halves(tmp_path: Path) -> None:
+    write(tmp_path, y_train=np.arange(13) % 2, y_test=np.arange(10.0) % 2)
+    assert load_uea("Toy", root=tmp_path).class_names == ("0", "1")
+
+
+@pytest.mark.parametrize("protocol", ["walker", "rformer"])
+def test_too_few_cases_are_not_split(tmp_path: Path, protocol: Any) -> None:
+    write(tmp_path, X_train=np.ones((13, 2, 7)), X_test=np.ones((10, 2, 7)))
+    with pytest.raises(DataError, match="Toy: 1 distinct cases are too few for training, validation and test"):
+        uea_split(load_uea("Toy", root=tmp_path), protocol, 42)
+
+
+@pytest.mark.parametrize("rows", [np.full(160, 7000), np.full(160, -1), np.full(160, 1.5)])
+def test_partial_files_that_point_elsewhere(tmp_path: Path, rows: NDArray[Any]) -> None:
+    name = "EthanolConcentration"
+    held = 524 - int(0.7 * 524)
+    arrays = {"X": np.ones((300, 3, 4)), "y": np.ones(300)}
+    indices = {"idx_val_2345": rows[: held // 2], "idx_test_2345": rows[: held - held // 2]}
+    np.savez(tmp_path / f"{name}_partial.npz", **arrays, **indices)
+    with pytest.raises(DataError, match="idx_val_2345, idx_test_2345 do not point into the 300 cases"):
+        load_uea(name, root=tmp_path)
 
 
 def test_bad_files_and_arguments(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tides.atomic import atomic_write
 from tides.data import cache
+from tides.data.attributes import class_name
 from tides.data.dataset import IrregularDataset
 from tides.data.npz import read_npz
 from tides.data.schema import Schema
@@ -107,12 +108,12 @@ def read_uea(path: Path, name: str) -> UEADataset:
     """Read one file; what it holds decides whether it counts as complete."""
     arrays = read_npz(path, "an npz file of plain arrays")
     if {"X_train", "y_train", "X_test", "y_test"} <= arrays.keys():
-        cases = _cases(arrays, "train", path) + _cases(arrays, "test", path)
-        labels = np.concatenate([arrays["y_train"].astype(str), arrays["y_test"].astype(str)])
-        return _dataset(name, cases, labels, len(arrays["y_train"]))
+        cases, labels = _cases(arrays, "_train", path)
+        rest, rest_labels = _cases(arrays, "_test", path)
+        return _dataset(name, cases + rest, labels + rest_labels, len(cases))
     if {"X_train", "y_train"} <= arrays.keys():
-        cases, labels = _cases(arrays, "train", path), arrays["y_train"].astype(str)
-        return _dataset(name, cases, labels, len(labels), missing="the official test cases")
+        cases, labels = _cases(arrays, "_train", path)
+        return _dataset(name, cases, labels, len(cases), missing="the official test cases")
     if {"X", "y"} <= arrays.keys():
         return _read_partial(arrays, path, name)
     raise DataError(f"{path} holds {sorted(arrays)}; wanted X_train, y_train, X_test, y_test")
@@ -162,43 +163,58 @@ def make_store(cases: Sequence[NDArray[Any]], labels: NDArray[np.int64], ids: ND
     return FlatStore(bounds, clock.astype(np.float64), DenseCells(np.concatenate(cases)), ids, labels)
 
 
-def _cases(arrays: dict[str, NDArray[Any]], part: str, path: Path) -> list[NDArray[np.float32]]:
-    x, lengths = arrays[f"X_{part}"], arrays.get(f"lengths_{part}")
+def _cases(arrays: dict[str, NDArray[Any]], part: str, path: Path) -> tuple[list[NDArray[np.float32]], list[str]]:
+    """Cases (length, channels) and the names of their classes, from the arrays whose names end in `part`."""
+    x, lengths = arrays[f"X{part}"], arrays.get(f"lengths{part}")
     if x.dtype.kind not in "fiub":
-        raise DataError(f"{path}: X_{part} holds {x.dtype}; wanted numbers")
+        raise DataError(f"{path}: X{part} holds {x.dtype}; wanted numbers")
     if lengths is not None:
-        if x.ndim != 2 or (lengths < 1).any() or lengths.sum() != x.shape[1]:
+        whole = lengths.dtype.kind in "iu" and lengths.ndim == 1
+        if x.ndim != 2 or not whole or (lengths < 1).any() or lengths.sum() != x.shape[1]:
             raise DataError(
-                f"{path}: lengths_{part} begin with {lengths[:4].tolist()} and add up to {lengths.sum()}, beside "
-                f"X_{part} of shape {x.shape}; wanted one length ≥ 1 for each case, and (channels, all steps)"
+                f"{path}: lengths{part} begin with {lengths.ravel()[:4].tolist()} and add up to {lengths.sum()}, "
+                f"beside X{part} of shape {x.shape}; wanted one whole number ≥ 1 for each case, and (channels, all "
+                "steps)"
             )
         bounds = np.cumsum(lengths)[:-1]
         cases = [case.T.astype(np.float32) for case in np.split(x, bounds, axis=1)]
-    elif x.ndim == 3:
+    elif x.ndim == 3 and x.shape[2] > 0:
         cases = list(np.ascontiguousarray(x.transpose(0, 2, 1), dtype=np.float32))
     else:
-        raise DataError(f"{path}: X_{part} has shape {x.shape}; wanted (cases, channels, length)")
-    if len(cases) != len(arrays[f"y_{part}"]):
-        raise DataError(f"{path}: {len(cases)} cases in X_{part} but {len(arrays[f'y_{part}'])} labels")
-    return cases
+        raise DataError(f"{path}: X{part} has shape {x.shape}; wanted (cases, channels, length)")
+    return cases, _labels(arrays[f"y{part}"], len(cases), part, path)
+
+
+def _labels(y: NDArray[Any], cases: int, part: str, path: Path) -> list[str]:
+    """Names of classes; a whole number has the same one as an integer and as a floating-point number."""
+    if y.ndim != 1 or y.dtype.kind not in "USfiub":
+        raise DataError(f"{path}: y{part} is {y.dtype} {y.shape}; wanted one label for each case, text or a number")
+    if len(y) != cases:
+        raise DataError(f"{path}: {cases} cases in X{part} but {len(y)} labels")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int(np.argmin(np.isfinite(y)))
+        raise DataError(f"{path}: label {row} in y{part} is {y[row]}; wanted a class")
+    return [class_name(label) for label in (y.astype(str) if y.dtype.kind == "S" else y).tolist()]
 
 
 def _read_partial(arrays: dict[str, NDArray[Any]], path: Path, name: str) -> UEADataset:
     """Cases without the official split. Where they belong in the Walker order follows from the rows that each
     seed's validation and test sets occupy in the file (idx_val_<seed>, idx_test_<seed>)."""
-    cases = _cases({"X_some": arrays["X"], "y_some": arrays["y"]}, "some", path)
+    cases, labels = _cases(arrays, "", path)
     known = next((facts for facts in PAPER_DATASETS if facts.name == name), None)
     if known is None:
-        return _dataset(name, cases, arrays["y"].astype(str), None, missing="an unknown number of cases")
+        return _dataset(name, cases, labels, None, missing="an unknown number of cases")
     positions = np.full(len(cases), -1, dtype=np.int64)
     for seed in WALKER_SEEDS:
         held_out = walker_permutation(seed, known.unique)[int(0.7 * known.unique) :]
         keys = [f"idx_{part}_{seed}" for part in ("val", "test")]
         if not arrays.keys() >= set(keys):
             continue
-        place = np.concatenate([arrays[key] for key in keys])
+        place = np.concatenate([arrays[key].ravel() for key in keys])
         if len(place) != len(held_out):
             raise DataError(f"{path}: {len(place)} held-out rows for seed {seed}; wanted {len(held_out)}")
+        if place.dtype.kind not in "iu" or not ((place >= 0) & (place < len(cases))).all():
+            raise DataError(f"{path}: {keys[0]}, {keys[1]} do not point into the {len(cases)} cases of the file")
         clash = (positions[place] >= 0) & (positions[place] != held_out)
         if clash.any():
             raise DataError(f"{path}: row {place[clash][0]} has two places in the Walker order; seed {seed} disagrees")
@@ -206,7 +222,7 @@ def _read_partial(arrays: dict[str, NDArray[Any]], path: Path, name: str) -> UEA
     return _dataset(
         name,
         cases,
-        arrays["y"].astype(str),
+        labels,
         None,
         missing=f"{known.unique - len(cases)} of {known.unique} cases and the official split",
         positions=positions if (positions >= 0).all() else None,
@@ -215,7 +231,7 @@ def _read_partial(arrays: dict[str, NDArray[Any]], path: Path, name: str) -> UEA
 
 
 def _dataset(
-    name: str, cases: list[NDArray[np.float32]], labels: NDArray[Any], train_size: int | None, **rest: Any
+    name: str, cases: list[NDArray[np.float32]], labels: list[str], train_size: int | None, **rest: Any
 ) -> UEADataset:
     widths = sorted({case.shape[1] for case in cases})
     if len(widths) != 1:

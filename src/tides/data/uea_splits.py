@@ -59,13 +59,17 @@ def uea_rows(
     _check_seed(seed)
     match protocol:
         case "walker":
-            return _walker_rows(dataset, seed, allow_partial)
+            parts = _walker_rows(dataset, seed, allow_partial)
         case "rformer":
             if dataset.missing:
                 raise DataError(f"{dataset.name}: the rformer protocol needs every case; missing: {dataset.missing}")
-            return _rformer_rows(np.sort(sorted_unique_rows(dataset)), seed)
+            parts = _rformer_rows(np.sort(sorted_unique_rows(dataset)), seed)
         case _:
             raise ConfigError(f"protocol={protocol!r}; wanted 'walker' or 'rformer'")
+    sizes = [len(rows) for rows in parts]
+    if not all(sizes):
+        raise DataError(f"{dataset.name}: {sum(sizes)} distinct cases are too few for training, validation and test")
+    return parts
 
 
 def sorted_unique_rows(dataset: UEADataset) -> _Rows:
