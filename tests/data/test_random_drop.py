@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tides.data import IrregularDataset, IrregularSeries, RandomDrop
 from tides.data.random_drop import drop_steps, kept_steps
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 
 
 def make(n: int = 4, length: int = 40) -> IrregularDataset:
@@ -95,10 +95,31 @@ def test_batched_form() -> None:
     assert torch.equal(x[7, 4], values[7, kept[7, 4]])
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])
+def test_series_are_told_apart_by_their_id() -> None:
+    drop = RandomDrop(0.5, "per-series", seed=7)
+    np.testing.assert_array_equal(drop.kept_steps(40, np.int64(3)), drop.kept_steps(40, 3))
+    assert not np.array_equal(drop.kept_steps(40, "3"), drop.kept_steps(40, 3))
+    with pytest.raises(DataError, match="tells series apart by their id"):
+        drop(make()[0].replace(id=None))
+
+
+def test_the_fingerprint_knows_what_is_dropped() -> None:
+    source = make()
+    drops = [RandomDrop(0.3), RandomDrop(0.7), RandomDrop(0.3, "one"), RandomDrop(0.3, "one", seed=1)]
+    assert len({drop.apply(source).fingerprint() for drop in drops}) == len(drops)
+    assert RandomDrop(0.3).apply(make()).fingerprint() == drops[0].apply(source).fingerprint()
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan"), "0.5"])
 def test_bad_rates(rate: float) -> None:
     with pytest.raises(ConfigError, match="rate="):
         RandomDrop(rate)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True])
+def test_bad_seeds(seed: int) -> None:
+    with pytest.raises(ConfigError, match=f"seed={seed}; wanted a whole number of at least 0"):
+        RandomDrop(0.5, "one", seed)
 
 
 def test_bad_masks() -> None:

@@ -57,3 +57,5 @@ def test_without_shuffling_from_short_to_long() -> None:
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="batch_size=0"):
         LengthBucketSampler([1], 0)
+    with pytest.raises(ConfigError, match="seed=-1"):
+        LengthBucketSampler([1], 2, seed=-1)

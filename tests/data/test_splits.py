@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tides.data import IrregularDataset, IrregularSeries, folds, from_wide, split, temporal_split
-from tides.errors import DataError
+from tides.errors import ConfigError, DataError
 
 
 def make(n: int, groups: list[object] | None = None, classes: int | None = 2) -> IrregularDataset:
@@ -62,6 +62,14 @@ def test_sizes_and_class_shares() -> None:
         assert abs(int(part.labels.sum()) - rare * share) <= 1
     assert parts[0].ids == split(data, (0.6, 0.2, 0.2), seed=1)[0].ids
     assert parts[0].ids != split(data, (0.6, 0.2, 0.2), seed=2)[0].ids
+
+
+def test_labels_may_be_any_whole_numbers() -> None:
+    labels = [-7, 10**12] * 20
+    data = IrregularDataset([IrregularSeries(np.zeros((2, 1)), [0, 1], label=label) for label in labels])
+    for part in split(data, (0.5, 0.5)):
+        assert part.labels is not None
+        assert np.unique(part.labels, return_counts=True)[1].tolist() == [10, 10]
 
 
 def test_folds_hold_every_series_out_once() -> None:
@@ -136,6 +144,8 @@ def test_refusals() -> None:
         DataError, match="part 1 would be empty: 10 series or groups for 2 parts, 10 classes in proport"
     ):
         split(make(10, classes=10), (0.8, 0.2))
+    with pytest.raises(ConfigError, match="seed=-1; wanted a whole number"):
+        split(make(10), seed=-1)
     with pytest.raises(DataError, match="3 groups for 10"):
         split(make(10), groups=[1, 2, 3])
     with pytest.raises(DataError, match="increasing"):

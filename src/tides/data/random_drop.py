@@ -1,8 +1,9 @@
 """Random drop: hide time steps, keep the clock. The rest of a series stays at its original timestamps."""
 
 import zlib
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,13 +11,15 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tides.data.counts import require_whole
 from tides.data.dataset import IrregularDataset
 from tides.data.series import IrregularSeries
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 
 Masks = Literal["fresh", "per-series", "one"]
 
 
+@dataclass(frozen=True)
 class RandomDrop:
     """Drops a share `rate` of the time steps, chosen uniformly without replacement; at least one step stays.
 
@@ -30,15 +33,20 @@ class RandomDrop:
     them is still there in another, so that without this nothing is hidden.
     """
 
-    def __init__(self, rate: float, masks: Masks = "fresh", seed: int = 0) -> None:
-        if masks not in ("fresh", "per-series", "one"):
-            raise ConfigError(f"masks={masks!r}; wanted 'fresh', 'per-series' or 'one'")
-        self.rate = _checked(rate)
-        self.masks = masks
-        self.seed = seed
+    rate: float
+    masks: Masks = "fresh"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if self.masks not in ("fresh", "per-series", "one"):
+            raise ConfigError(f"masks={self.masks!r}; wanted 'fresh', 'per-series' or 'one'")
+        require_whole("seed", self.seed, 0)
 
     def __call__(self, series: IrregularSeries) -> IrregularSeries:
         """The series without the dropped steps."""
+        if self.masks == "per-series" and series.id is None:
+            raise DataError("masks='per-series' tells series apart by their id, and a series has none")
         kept = self.kept_steps(len(series), series.id)
         return series.replace(values=series.values[kept], times=series.times[kept], observed=series.observed[kept])
 
@@ -50,6 +58,8 @@ class RandomDrop:
         """Indices that stay, in order; `key` tells series apart when masks are fixed per series."""
         if self.masks == "fresh":
             return kept_steps(1, length, self.rate)[0].numpy()
+        # numpy's numbers print otherwise than the plain ones that they equal.
+        key = key.item() if isinstance(key, np.generic) else key
         words = [self.seed, zlib.crc32(repr(key).encode())] if self.masks == "per-series" else [self.seed]
         chosen = np.random.default_rng(words).permutation(length)[: _count(length, self.rate)]
         return np.sort(chosen).astype(np.int64)
@@ -64,8 +74,9 @@ def kept_steps(
     device: torch.device | str = "cpu",
 ) -> Int[Tensor, "b k"]:
     """For each of `batch` sequences the steps that stay, drawn anew; on a GPU without leaving it."""
+    _check_rate(rate)
     scores = torch.rand(batch, length, generator=generator, device=device)
-    return scores.topk(_count(length, _checked(rate)), dim=1).indices.sort(dim=1).values
+    return scores.topk(_count(length, rate), dim=1).indices.sort(dim=1).values
 
 
 def drop_steps(
@@ -82,10 +93,9 @@ def keep_first_channel(dataset: IrregularDataset) -> IrregularDataset:
     return IrregularDataset(narrow, schema=replace(dataset.schema, channels=dataset.channels[:1]))
 
 
-def _checked(rate: float) -> float:
-    if not 0.0 <= rate < 1.0:
+def _check_rate(rate: Any) -> None:
+    if not isinstance(rate, Real) or not 0.0 <= float(rate) < 1.0:
         raise ConfigError(f"rate={rate!r}; wanted a share from 0 up to, but not including, 1")
-    return float(rate)
 
 
 def _count(length: int, rate: float) -> int:

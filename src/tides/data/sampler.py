@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch.utils.data import Sampler
 
+from tides.data.counts import require_whole
 from tides.errors import ConfigError
 
 
@@ -31,6 +32,7 @@ class LengthBucketSampler(Sampler[list[int]]):
         for name, number in (("batch_size", batch_size), ("pool", pool), ("max_steps", max_steps)):
             if number is not None and number < 1:
                 raise ConfigError(f"{name}={number}; wanted at least 1")
+        require_whole("seed", seed, 0)
         self.lengths = np.asarray(lengths, np.int64)
         self.batch_size = batch_size
         self.max_steps = max_steps

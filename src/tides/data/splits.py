@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.clock import read_dates
+from tides.data.counts import require_whole
 from tides.data.dataset import IrregularDataset
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
@@ -108,6 +109,7 @@ def _deal(
     groups: Sequence[Any] | None,
 ) -> NDArray[np.int64]:
     """The part of each series: units (groups) in random order, largest first, to the part that lacks them most."""
+    require_whole("seed", seed, 0)
     unit = _units(data, groups)
     counts = _class_counts(data, unit, stratify)  # (units, classes)
     totals = counts.sum(axis=0)
@@ -147,7 +149,8 @@ def _class_counts(data: IrregularDataset, unit: NDArray[np.int64], stratify: boo
     classes = labels is not None and labels.ndim == 1 and labels.dtype == np.int64
     if stratify and not classes:
         raise DataError("stratify=True needs class labels")
-    kind = labels if classes and labels is not None else np.zeros(len(data), np.int64)
+    # Labels need not be small, nor count from 0: a column each for those that occur.
+    kind = np.unique(labels, return_inverse=True)[1] if classes and labels is not None else np.zeros(len(data), np.intp)
     counts = np.zeros((int(unit.max()) + 1 if len(unit) else 0, int(kind.max()) + 1 if len(kind) else 1))
     np.add.at(counts, (unit, kind), 1)
     return counts

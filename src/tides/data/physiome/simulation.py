@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.data.counts import require_whole
 from tides.data.physiome import facts
 from tides.data.physiome.integrate import GRID, POINTS, Spread, Trajectory, integrate
 from tides.data.physiome.problem import Problem, load_problem
-from tides.data.physiome.workers import require_whole, run_tasks
+from tides.data.physiome.workers import run_tasks
 from tides.errors import ConfigError
 
 Array = NDArray[np.float64]

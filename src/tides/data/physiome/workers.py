@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from numbers import Integral
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tides.errors import ConfigError, TidesError
+from tides.data.counts import require_whole
+from tides.errors import TidesError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -20,12 +20,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def require_whole(name: str, value: Any, least: int) -> None:
-    """Counts and seeds."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ConfigError(f"{name}={value!r}; wanted a whole number of at least {least}")
 
 
 def run_tasks(function: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[tuple[Task, Result]]:
