@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from tests.comparison import assert_close
 from tests.nn.models import backbone, classifier, forecaster, values_and_gaps
 from tests.tolerances import EXACT
+from tides import kernels
 from tides.errors import ConfigError
-from tides.nn import CompiledStep
+from tides.nn import SSM, CompiledStep
 from tides.nn.block import Block
+from tides.nn.norm import MaskedBatchNorm, Statistics
 
 PARTS = ("norm", "ssm", "glu", "glu.value", "glu.gate", "glu.out", "dropout")
 
@@ -111,3 +113,118 @@ def test_a_replaced_glu_and_a_replaced_layer_of_the_encoder_are_asked() -> None:
     assert not torch.allclose(adapted, plain)
     model.backbone.blocks[1].glu = nn.Tanh()
     assert not torch.allclose(model(x, times, None, asked), adapted)
+
+
+class Doubled(SSM):
+    """A layer of somebody's own."""
+
+    def forward(self, u: Tensor, gaps: Tensor, **options: Any) -> Any:
+        y, state = super().forward(u, gaps, **options)
+        return 2 * y, state
+
+
+class Louder(MaskedBatchNorm):
+    """A norm of somebody's own."""
+
+    def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
+        return 2 * super().normalise(x, statistics)
+
+
+def put_in_place(block: Block, name: str) -> None:
+    """Another layer or norm with the weights of the one that is there."""
+    old = block.get_submodule(name)
+    new = Doubled(block.ssm.config) if name == "ssm" else Louder(block.ssm.config.hidden_size)
+    new.to(block.ssm.skip).load_state_dict(old.state_dict())
+    setattr(block, name, new.train(old.training))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("name", ["ssm", "norm"])
+def test_a_replaced_layer_or_norm_is_asked(name: str, training: bool) -> None:
+    model, (x, gaps) = backbone().train(training), values_and_gaps()
+    plain, _ = model(x, gaps)
+    for block in model.typed_blocks():
+        put_in_place(block, name)
+    found, _ = model(x, gaps)
+    assert not torch.allclose(found, plain)
+    with kernels.use_backend("reference"):
+        assert_close(found, model(x, gaps)[0], EXACT)
+    with pytest.raises(ConfigError, match="model: a block's layer or norm was replaced"):
+        CompiledStep(model.eval())
+
+
+class Wrapped(nn.Module):
+    """What `torch.compile` and sharding put around a block: it has the attributes of what it calls."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.calls = inner, 0
+
+    def forward(self, *given: Any, **options: Any) -> Any:
+        self.calls += 1
+        return self.inner(*given, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name == "inner" else getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("wrapped", [1, 2], ids=["one", "all"])
+def test_wrapped_blocks_are_called(wrapped: int) -> None:
+    model, (x, gaps) = classifier(), values_and_gaps()
+    wanted, step = model(x, gaps), CompiledStep(model).step(x[:1, 0], gaps[:1, 0])
+    traces = model.backbone.trace(x, gaps)[1]
+    for index in range(wrapped):
+        model.backbone.blocks[index] = Wrapped(model.backbone.blocks[index])
+    assert_close(model(x, gaps), wanted, EXACT, "forward")
+    assert [block.calls for block in model.backbone.blocks if isinstance(block, Wrapped)] == [1] * wrapped
+    assert_close(model.read(x, gaps, model.init_state(3))[0], wanted, EXACT, "read")
+    assert torch.equal(CompiledStep(model).step(x[:1, 0], gaps[:1, 0]), step)
+    for found, trace in zip(model.backbone.trace(x, gaps)[1], traces, strict=True):
+        assert_close(found.state.s, trace.state.s, EXACT, "trace")
+
+
+def test_dropout_in_training_mode_by_itself_draws_answers() -> None:
+    """As whoever wants samples of a trained model's answers sets it."""
+    model, (x, gaps) = backbone(dropout=0.5), values_and_gaps()
+    plain, _ = model(x, gaps)
+    for module in model.modules():
+        module.train(isinstance(module, nn.Dropout))
+    first, second = model(x, gaps)[0], model(x, gaps)[0]
+    assert not torch.allclose(first, plain)
+    assert not torch.allclose(first, second)
+    model.eval()
+    assert torch.equal(model(x, gaps)[0], plain)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+def test_dropout_may_be_taken_out_and_switched_off(training: bool) -> None:
+    model, (x, gaps) = backbone(dropout=0.5).train(training), values_and_gaps()
+    for block in model.typed_blocks():
+        block.dropout.eval()
+    wanted, _ = model(x, gaps)
+    assert torch.equal(model(x, gaps)[0], wanted)
+    for block in model.typed_blocks():
+        block.dropout = nn.Identity()  # type: ignore[assignment]
+    assert_close(model(x, gaps)[0], wanted, EXACT)
+
+
+@pytest.mark.parametrize("place", ["drive.down", "readout.down", "decay.blocks.0.value", "decay.blocks.0.gate"])
+def test_what_takes_the_place_of_a_heads_layer_is_refused(place: str) -> None:
+    """Heads hand out tensors and are never called: an adapter would silently do nothing."""
+    model, (x, gaps) = backbone(decay_depth=1), values_and_gaps()
+    owner, _, name = place.rpartition(".")
+    head = model.blocks[0].ssm.get_submodule(owner)
+    setattr(head, name, Adapted(getattr(head, name)))
+    with pytest.raises(ConfigError, match="found Adapted in the place of a layer"):
+        model(x, gaps)
+
+
+@pytest.mark.parametrize("place", ["head", "backbone.encoder.0"])
+def test_adapted_ends_are_asked_and_not_compiled(place: str) -> None:
+    model, (x, gaps) = classifier(), values_and_gaps()
+    plain = model(x, gaps)
+    owner, _, name = place.rpartition(".")
+    setattr(model.get_submodule(owner), name, Adapted(model.get_submodule(place)))
+    assert not torch.allclose(model(x, gaps), plain)
+    with pytest.raises(ConfigError, match="found Adapted in the place of a layer"):
+        CompiledStep(model)

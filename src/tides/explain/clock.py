@@ -18,7 +18,7 @@ from tides.data.batch import IrregularBatch
 from tides.errors import ConfigError, ShapeError
 from tides.explain.asking import is_whole, require_evaluation
 from tides.functional.heads import StepHead
-from tides.nn import SSM, Backbone, Block
+from tides.nn import SSM, Backbone
 
 
 class LayerClock(NamedTuple):
@@ -79,8 +79,7 @@ def clock(model: nn.Module, batch: IrregularBatch, *, unit: str = "") -> Clock:
     steps = backbone.calibration.gaps(batch.times, batch.valid)
     x, gaps, valid = backbone.prepare(batch.values, steps, observed=batch.observed, valid=batch.valid)
     hidden, layers = backbone.encoder(x), []
-    for block in backbone.blocks:
-        assert isinstance(block, Block)
+    for block in backbone.typed_blocks():
         u = block.norm.normalise(hidden)
         layers.append(layer_clock(block.ssm, u, gaps, valid=valid, time_scale=backbone.calibration.time_scale.item()))
         hidden, _ = block(hidden, gaps, valid=valid)

@@ -1,6 +1,6 @@
 """`Backbone`: encoder and a stack of blocks; features for every observation, forwards, in chunks or step by step."""
 
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class Backbone(nn.Module):
     def _run_blocks(
         self, hidden: Tensor, gaps: Tensor, valid: Tensor | None, state: BackboneState | None
     ) -> tuple[Tensor, list[SSMState]]:
-        blocks = self._typed_blocks()
+        blocks = self.typed_blocks()
         together = run_stack(blocks, hidden, gaps, valid) if state is None else None
         if together is not None:
             return together
@@ -108,7 +108,7 @@ class Backbone(nn.Module):
         self.require_causal("advance")
         check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
-        pairs = zip(self._typed_blocks(), state.blocks, strict=True)
+        pairs = zip(self.typed_blocks(), state.blocks, strict=True)
         return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
 
     def init_state(self, batch: int) -> BackboneState:
@@ -117,7 +117,7 @@ class Backbone(nn.Module):
         check_model_dtype(self.calibration.shift)
         check_batch(batch)
         held = self.empty_encoding().expand(batch, -1)
-        return BackboneState(tuple(block.ssm.init_state(batch) for block in self._typed_blocks()), held)
+        return BackboneState(tuple(block.ssm.init_state(batch) for block in self.typed_blocks()), held)
 
     def empty_encoding(self) -> Tensor:
         """The encoder's output (h) for a row in which nothing was observed."""
@@ -135,7 +135,7 @@ class Backbone(nn.Module):
         hidden = encoded = self._encode(x)
         traces = []
         with full_precision(x):
-            for block in self._typed_blocks():
+            for block in self.typed_blocks():
                 hidden, trace = block.trace(hidden, gaps, valid=valid)
                 traces.append(trace)
         return encoded, tuple(traces)
@@ -153,7 +153,7 @@ class Backbone(nn.Module):
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
         hidden = state.held
         with full_precision(hidden):
-            for index, block in enumerate(self._typed_blocks()):
+            for index, block in enumerate(self.typed_blocks()):
                 statistics = None if traces is None else traces[index].statistics
                 hidden = block.peek(hidden, state.blocks[index], gap, statistics)
         return hidden
@@ -206,7 +206,7 @@ class Backbone(nn.Module):
 
     def recompute_blocks(self, enabled: bool = True) -> Self:
         """Keep only each block's input for the backward pass: far less memory for about a third more time."""
-        for block in self._typed_blocks():
+        for block in self.typed_blocks():
             block.recompute = enabled
         return self
 
@@ -228,8 +228,9 @@ class Backbone(nn.Module):
             unused += 2 * modes * config.hidden_size * (1 + directions)
         return count + config.depth * unused
 
-    def _typed_blocks(self) -> list[Block]:
-        return [block for block in self.blocks if isinstance(block, Block)]
+    def typed_blocks(self) -> list[Block]:
+        """All blocks; wrapped ones (by `torch.compile`, for sharding) hand out the attributes of the block inside."""
+        return cast(list[Block], list(self.blocks))
 
 
 def gather_states(encoded: Tensor, traces: tuple[BlockTrace, ...], index: Tensor, empty: Tensor) -> BackboneState:

@@ -28,6 +28,15 @@ class BlockTrace(NamedTuple):
     statistics: Statistics | None
 
 
+class Parts(NamedTuple):
+    """A block's parts as they were built, for an operator that stands for all of them."""
+
+    norm: MaskedBatchNorm
+    ssm: SSM
+    tail: TailWeights
+    dropout: float
+
+
 class Block(nn.Module):
     """x + drop(GLU(drop(GELU(SSM(norm(x)))))), GELU in its exact (erf) form.
 
@@ -43,8 +52,7 @@ class Block(nn.Module):
         self.glu = FeedForwardGLU(config.hidden_size, config.expand)
         self.dropout = nn.Dropout(config.dropout)
         self.recompute = False
-        self._parts: list[nn.Module | None] = []
-        self._hooks: list[Hooks] = []
+        self._looked_at: tuple[list[nn.Module | None], list[Hooks]] = [], []
 
     def forward(
         self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
@@ -83,14 +91,12 @@ class Block(nn.Module):
 
     def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
         """The block as one operator, where the backend has one for it."""
-        if not isinstance(self.norm, MaskedBatchNorm) or self.is_watched_inside():
+        parts = self.own_parts()
+        if parts is None:
             return None
-        tail = self.tail()
-        if tail is None:
-            return None
-        weights, spec = self.ssm.weights(), self.ssm.spec
+        weights, spec, tail = parts.ssm.weights(), parts.ssm.spec, parts.tail
         operator = kernels.block_operator(x, weights, spec, tail)
-        at_once = kernels.runs_at_once(x) and self.norm.gather is None
+        at_once = kernels.runs_at_once(x) and parts.norm.gather is None
         recompute = self.recompute and torch.is_grad_enabled()
         if operator is None:
             if at_once and not recompute:
@@ -101,14 +107,31 @@ class Block(nn.Module):
         again = recompute and x.device.type == "cpu"
         norm: RunningNorm | Tensor
         if at_once and not again:
-            norm = self.norm.running(x, valid)
+            norm = parts.norm.running(x, valid)
         else:
-            norm = torch.stack(self.norm.affine(self.norm.statistics(x, valid)))
-        run = partial(operator, valid=valid, dropout=self.dropout.p if self.training else 0.0)
+            norm = torch.stack(parts.norm.affine(parts.norm.statistics(x, valid)))
+        run = partial(operator, valid=valid, dropout=parts.dropout)
         if again:
             result: tuple[Tensor, SSMState] = checkpoint(run, x, norm, gaps, weights, spec, tail, use_reentrant=False)
             return result
         return run(x, norm, gaps, weights, spec, tail)
+
+    def own_parts(self) -> Parts | None:
+        """None where a part was replaced or is watched, so that it is to be called as the module it is."""
+        norm, ssm, tail, dropout = held(self, "norm"), held(self, "ssm"), self.tail(), self._drop_rate()
+        if type(norm) is not MaskedBatchNorm or type(ssm) is not SSM or tail is None or dropout is None:
+            return None
+        # Operators know dropout as a part of training; answers are drawn with the modules themselves.
+        if (dropout > 0 and not norm.training) or self._is_watched_inside():
+            return None
+        return Parts(norm, ssm, tail, dropout)
+
+    def _drop_rate(self) -> float | None:
+        """The dropout's share as its own mode has it, which may be training alone; None where it was replaced."""
+        dropout = held(self, "dropout")
+        if type(dropout) is not nn.Dropout:
+            return None
+        return dropout.p if dropout.training else 0.0
 
     def tail(self) -> TailWeights | None:
         """The feed-forward part's tensors, or None where it is to be called as the module it is."""
@@ -116,20 +139,21 @@ class Block(nn.Module):
         return glu.weights() if type(glu) is FeedForwardGLU else None
 
     def is_watched(self) -> bool:
-        """Whether hooks want to see inputs, outputs or gradients of this block or of a part of it."""
-        hooks = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        return bool(hooks) or self.is_watched_inside()
+        """Whether hooks want to see inputs, outputs or gradients of the block itself."""
+        return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
-    def is_watched_inside(self) -> bool:
+    def _is_watched_inside(self) -> bool:
         """Whether hooks want to see a part. Those of the layer's heads are not asked: they hand out tensors only."""
         own = self._modules
         parts = [*own.values(), *own["glu"]._modules.values()]  # type: ignore[union-attr]
         if torch.compiler.is_compiling():
             return any(hooks_of(parts)) or everything_is_hooked()
-        if parts != self._parts:
+        known, hooks = self._looked_at
+        if parts != known:
             # Looking for the dictionaries takes longer than looking into them, which every call has to.
-            self._parts, self._hooks = parts, hooks_of(parts)
-        return any(self._hooks) or everything_is_hooked()
+            hooks = hooks_of(parts)
+            self._looked_at = parts, hooks
+        return any(hooks) or everything_is_hooked()
 
     def trace(self, x: Tensor, gaps: Tensor, *, valid: Tensor | None = None) -> tuple[Tensor, BlockTrace]:
         """The same outputs, with the state at every step."""
@@ -143,7 +167,7 @@ class Block(nn.Module):
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         weights = self.tail()
-        if weights is not None and not (self.training and self.dropout.p > 0) and not self.is_watched_inside():
+        if weights is not None and self._drop_rate() == 0 and not self._is_watched_inside():
             return kernels.gated_tail(x, y, weights)
         result: Tensor = x + self.dropout(self.glu(self.dropout(F.gelu(y))))
         return result
@@ -153,24 +177,24 @@ def run_stack(
     blocks: list[Block], x: Tensor, gaps: Tensor, valid: Tensor | None
 ) -> tuple[Tensor, list[SSMState]] | None:
     """All blocks as one operator, where the backend has one and nobody looks in between; they start from nothing."""
-    first, layer = blocks[0], held(blocks[0], "ssm")
-    norms, layers = [], []
     if gaps.requires_grad or not kernels.runs_at_once(x):
         return None
+    found: list[Parts] = []
     for block in blocks:
-        norm, ssm, tail = held(block, "norm"), held(block, "ssm"), block.tail()
-        alike = ssm.config is layer.config and block.training == first.training
-        if not alike or tail is None or block.is_watched() or not isinstance(norm, MaskedBatchNorm):
+        # A wrapped block is not one of ours: whoever wrapped it wants it called.
+        parts = block.own_parts() if type(block) is Block and not block.is_watched() else None
+        if parts is None or parts.norm.gather is not None:
             return None
-        if norm.gather is not None or norm.training != block.training:
+        first = found[0] if found else parts
+        alike = parts.ssm.config is first.ssm.config and parts.norm.training == first.norm.training
+        if not alike or parts.dropout != first.dropout:
             return None
-        norms.append(norm)
-        layers.append((ssm.weights(), tail))
-    spec = layer.spec
+        found.append(parts)
+    spec, dropout = found[0].ssm.spec, found[0].dropout
+    layers = [(parts.ssm.weights(), parts.tail) for parts in found]
     recompute = torch.is_grad_enabled() and any(block.recompute for block in blocks)
     operator = kernels.stack_operator(x, layers, spec, recompute=recompute)
     if operator is None:
         return None
-    running = [norm.running(x, valid) for norm in norms]
-    dropout = first.dropout.p if first.training else 0.0
+    running = [parts.norm.running(x, valid) for parts in found]
     return operator(x, running, gaps, layers, spec, valid=valid, dropout=dropout)

@@ -1,6 +1,6 @@
 """`CompiledStep`: a trained model that answers one observation in microseconds, for streams on a CPU."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,9 +11,11 @@ from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
 from tides.nn.checks import check_model_dtype
-from tides.nn.glu import ResidualGLU
+from tides.nn.forecaster import Forecaster
+from tides.nn.glu import ResidualGLU, linear_tensors
 from tides.nn.heads import SequenceHead, SequenceRegressor
-from tides.nn.norm import MaskedBatchNorm
+from tides.nn.norm import MaskedBatchNorm, RowNorm
+from tides.nn.ssm import SSM
 from tides.nn.state import BackboneState, PooledState
 
 
@@ -142,11 +144,10 @@ def describe_model(model: Backbone | SequenceHead) -> StepModel:
     """The model's tensors as compiled and exported steps take them."""
     backbone = model if isinstance(model, Backbone) else model.backbone
     *deep, last = backbone.encoder
-    assert isinstance(last, nn.Linear)
-    blocks = [block for block in backbone.blocks if isinstance(block, Block)]
+    blocks = backbone.typed_blocks()
     return StepModel(
-        encoder=tuple(block.weights() for block in deep if isinstance(block, ResidualGLU)),
-        encoder_out=(last.weight, last.bias),
+        encoder=tuple(block.weights() for block in cast(list[ResidualGLU], deep)),
+        encoder_out=linear_tensors(last),
         blocks=tuple(_describe_block(block) for block in blocks),
         spec=blocks[0].ssm.spec,
         norm=backbone.config.norm,
@@ -156,20 +157,24 @@ def describe_model(model: Backbone | SequenceHead) -> StepModel:
         masked=backbone.config.mask_channels is True,
         gap_channel=backbone.config.variant == "mamba-s",
         pool=model.config.pool if isinstance(model, SequenceHead) else None,
-        head=_describe_head(model) if isinstance(model, SequenceHead) else None,
+        head=describe_head(model) if isinstance(model, SequenceHead) else None,
     )
 
 
-def _describe_head(model: SequenceHead) -> tuple[Tensor, Tensor]:
-    weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
-    if isinstance(model, SequenceRegressor):
-        # Answers in the targets' own units are one linear map as well.
+def describe_head(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the last linear map in float64; answers in their own units are one linear map as well."""
+    weight, bias = (tensor.detach().double() for tensor in linear_tensors(cast(nn.Linear, model.head)))
+    if isinstance(model, SequenceRegressor | Forecaster):
         scale, shift = model.output_scale.double(), model.output_shift.double()
         weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
     return weight, bias
 
 
 def _describe_block(block: Block) -> StepBlock:
+    if type(block.ssm) is not SSM or type(block.norm) not in (MaskedBatchNorm, RowNorm):
+        raise ConfigError(
+            "model: a block's layer or norm was replaced, which is not compiled; use the model's own `step`"
+        )
     affine = None
     if isinstance(block.norm, MaskedBatchNorm):
         scale = torch.rsqrt(block.norm.running_var.double() + block.norm.eps)

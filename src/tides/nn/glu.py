@@ -3,11 +3,26 @@
 import torch
 from torch import Tensor, nn
 
+from tides.errors import ConfigError
 from tides.functional.heads import GLUWeights
 from tides.functional.tail import TailWeights
 from tides.nn.lookup import held
 
 _LINEAR = nn.Linear.forward
+
+
+def is_linear(layer: nn.Module | None) -> bool:
+    """Whether a layer is a linear map and nothing more, so that its tensors say all of it."""
+    return getattr(type(layer), "forward", None) is _LINEAR
+
+
+def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a layer that is never called: whatever else took its place would not be asked."""
+    if not is_linear(layer):
+        raise ConfigError(
+            f"model: found {type(layer).__name__} in the place of a layer that hands out its weights; wanted nn.Linear"
+        )
+    return held(layer, "weight"), held(layer, "bias")
 
 
 class ResidualGLU(nn.Module):
@@ -19,7 +34,7 @@ class ResidualGLU(nn.Module):
         self.gate = nn.Linear(width, width)
 
     def weights(self) -> GLUWeights:
-        return GLUWeights(self.value.weight, self.value.bias, self.gate.weight, self.gate.bias)
+        return GLUWeights(*linear_tensors(self.value), *linear_tensors(self.gate))
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = x + self.value(x) * torch.sigmoid(self.gate(x))
@@ -46,9 +61,8 @@ class FeedForwardGLU(nn.Module):
         None too where a layer was replaced by one that is more than a linear map: then `forward` asks it.
         """
         layers = [held(self, name) for name in ("value", "gate", "out")]
-        for layer in layers:
-            if getattr(type(layer), "forward", None) is not _LINEAR:
-                return None
+        if not all(map(is_linear, layers)):
+            return None
         return TailWeights(*[held(layer, name) for layer in layers for name in ("weight", "bias")])
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tides.functional.heads import ModeHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix
-from tides.nn.glu import ResidualGLU
+from tides.nn.glu import ResidualGLU, linear_tensors
 from tides.nn.lookup import held
 from tides.nn.tags import Tag, set_tags
 
@@ -42,7 +42,7 @@ class ModeProjector(nn.Module):
         set_tags(self, bias="plain", norm="decayed" if decay_vectors else "plain")
 
     def head(self) -> ModeHead:
-        blocks = tuple(block.weights() for block in self.blocks if isinstance(block, ResidualGLU)) if self.deep else ()
+        blocks = tuple(block.weights() for block in self.blocks) if self.deep else ()  # type: ignore[operator]
         return ModeHead(held(self, "bias"), held(self, "weight"), held(self, "norm"), blocks)
 
 
@@ -83,7 +83,7 @@ class MixProjector(nn.Module):
         if self.rank == "diag":
             return DiagonalMix(self.base, self.up, self.bias, self.norm)
         down = held(self, "down")
-        weight, bias = (None, None) if down is None else (held(down, "weight"), held(down, "bias"))
+        weight, bias = (None, None) if down is None else linear_tensors(down)
         return LowRankMix(held(self, "base"), held(self, "up"), weight, bias, held(self, "norm"))
 
 

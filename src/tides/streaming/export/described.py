@@ -9,7 +9,7 @@ from tides.errors import ConfigError
 from tides.kernels.stepping import StepModel
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
 from tides.nn.checks import check_model_dtype
-from tides.nn.compiled_step import describe_model
+from tides.nn.compiled_step import describe_head, describe_model
 
 Kind = Literal["features", "every_step", "pooled", "readout", "query_steps"]
 _MODELS = (Backbone, SequenceClassifier, SequenceRegressor, Forecaster, StepwiseForecaster)
@@ -44,13 +44,9 @@ def describe(model: nn.Module, *, causal: bool = True) -> Described:
             )
         kind: Kind = "every_step" if model.config.pool == "last" else "pooled"
         return Described(describe_model(model), backbone, kind)
-    if isinstance(model, Forecaster | StepwiseForecaster):
-        weight, bias = model.head.weight.detach().double(), model.head.bias.detach().double()
-        kind = "every_step"
-        if isinstance(model, Forecaster):
-            # Answers in the channels' own units are one linear map as well.
-            scale, shift = model.output_scale.double(), model.output_shift.double()
-            weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
-            kind = "readout" if model.query_mode == "readout" else "query_steps"
-        return Described(describe_model(backbone)._replace(head=(weight, bias)), backbone, kind)
-    return Described(describe_model(backbone), backbone, "features")
+    if isinstance(model, Backbone):
+        return Described(describe_model(backbone), backbone, "features")
+    kind = "every_step"
+    if isinstance(model, Forecaster):
+        kind = "readout" if model.query_mode == "readout" else "query_steps"
+    return Described(describe_model(backbone)._replace(head=describe_head(model)), backbone, kind)
