@@ -111,6 +111,7 @@ def test_kinds_of_targets() -> None:
         return IrregularSeries([[1.0]], [0.0], label=label)  # type: ignore[arg-type]
 
     assert collate([labelled(1), labelled(0)]).targets.dtype == torch.int64
+    assert collate([labelled(label) for label in np.array([True, False])]).targets.tolist() == [1, 0]
     assert collate([labelled(1.5), labelled(0.0)]).targets.dtype == torch.float32
     assert collate([labelled(np.array([1.0, 2.0]))]).targets.shape == (1, 2)
     assert collate([IrregularSeries([[1.0]], [0.0])]).targets is None
@@ -130,6 +131,9 @@ def test_missing_static_features_are_masked() -> None:
         ([IrregularSeries([[1.0]], [0]), IrregularSeries([[1.0, 2.0]], [0])], "different numbers of channels"),
         ([IrregularSeries([[1.0]], [0], label=1), IrregularSeries([[1.0]], [0], id="u")], "'u' has no label"),
         ([IrregularSeries([[1e300]], [0], id="big")], "'big' overflow"),
+        ([IrregularSeries([[1.0]], [0], id="u", label=np.nan)], "labels of series 'u' are not finite"),
+        ([IrregularSeries([[1.0]], [0], label="ill")], "labels: wanted class indices"),
+        ([IrregularSeries([[1.0]], [0], label=np.ones(n)) for n in (2, 3)], "labels: wanted .* numbers of one shape"),
         ([IrregularSeries([[1.0]], [0], static=[1.0]), IrregularSeries([[1.0]], [0])], "static"),
     ],
 )

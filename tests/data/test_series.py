@@ -40,6 +40,10 @@ def test_values_under_a_mask_may_be_anything() -> None:
         ({"query_times": [3.0], "target": [[1.0]], "label": 1}, DataError, "carries one of them"),
         ({"query_times": [3.0], "target": [[1.0], [2.0]]}, ShapeError, r"wanted \(1, c\)"),
         ({"start": 0.5}, DataError, "start 0.5 lies after"),
+        ({"start": -np.inf}, DataError, "series 'p7': start is -inf; wanted a finite number"),
+        ({"start": "a"}, DataError, "start is 'a'; wanted a finite number"),
+        ({"static": [[1.0, 2.0]]}, ShapeError, r"series 'p7': static features have shape \(1, 2\)"),
+        ({"static": ["male"]}, DataError, "series 'p7': static features are not numbers"),
     ],
 )
 def test_errors_name_the_series_and_the_row(change: dict, error: type[Exception], words: str) -> None:

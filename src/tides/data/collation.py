@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tides.data.batch import IrregularBatch
-from tides.data.series import IrregularSeries
+from tides.data.series import IrregularSeries, label_array
 from tides.errors import DataError
 from tides.functional.gaps import gaps_from_times
 
@@ -87,7 +87,9 @@ def _cast(array: NDArray[Any], dtype: torch.dtype, members: list[IrregularSeries
     tensor = torch.from_numpy(array).to(dtype)
     if not torch.isfinite(tensor).all():
         row = int((~torch.isfinite(tensor)).nonzero()[0, 0])
-        raise DataError(f"collate: {what} of {_name(members[row], row)} overflow {dtype}; scale the data first")
+        known = np.isfinite(array[row]).all()
+        problem = f"overflow {dtype}; scale the data first" if known else "are not finite"
+        raise DataError(f"collate: {what} of {_name(members[row], row)} {problem}")
     return tensor
 
 
@@ -100,8 +102,8 @@ def _questions(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, 
             position = has.index(False)
             raise DataError(f"collate: {_name(members[position], position)} has no {what} while others have one")
     if all(labelled):
-        whole = all(isinstance(one.label, (bool, int, np.integer)) for one in members)
-        labels = np.asarray([one.label for one in members], np.int64 if whole else np.float64)
+        labels = label_array([one.label for one in members])
+        whole = labels.dtype == np.int64
         return {"targets": torch.from_numpy(labels) if whole else _cast(labels, dtype, members, "labels")}
     if not all(asked):
         return {}

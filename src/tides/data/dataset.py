@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tides.data.fingerprint import fingerprint
 from tides.data.schema import Schema
-from tides.data.series import IrregularSeries
+from tides.data.series import IrregularSeries, label_array
 from tides.data.store import Entries, ListStore, MappedStore, SeriesStore
 from tides.errors import DataError
 
@@ -101,11 +101,7 @@ class IrregularDataset(Sequence[IrregularSeries]):
         for position, label in enumerate(labels):
             if label is None:
                 raise DataError(f"series {self.ids[position]!r} has no label while others have one")
-        whole = all(isinstance(label, (bool, int, np.integer)) for label in labels)
-        try:
-            return np.asarray(labels, np.int64 if whole else np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"labels: wanted class indices 0, 1, 2, … or numbers of one shape: {error}") from None
+        return label_array(labels)
 
     @property
     def groups(self) -> list[Any] | None:

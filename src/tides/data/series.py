@@ -1,6 +1,8 @@
 """One irregularly sampled, partly observed series."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -42,13 +44,13 @@ class IrregularSeries:
         times = _times(self.times, f"{name}: times")
         if len(times) != len(values):
             raise ShapeError(f"{name}: {len(times)} times for {len(values)} rows of values")
-        if self.start is not None and len(times) and not self.start <= times[0]:
-            raise DataError(f"{name}: start {self.start} lies after the first time {times[0]}")
+        if self.start is not None:
+            _check_start(self.start, times, name)
         _set(self, "values", values)
         _set(self, "times", times)
         _set(self, "observed", _mask(values, self.observed, name, "values"))
         if self.static is not None:
-            _set(self, "static", np.atleast_1d(np.asarray(self.static, np.float64)))
+            _set(self, "static", _static(self.static, name))
         if self.target is None and self.query_times is None:
             return
         if self.target is None or self.query_times is None:
@@ -97,6 +99,29 @@ def refuse_dates(times: Any, what: str) -> None:
             f"{what} are {kind}; wanted numbers in one unit, such as (t - t0) / np.timedelta64(1, 'h'); tables and "
             "estimators read dates themselves"
         )
+
+
+def label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """The labels of several series: class indices (int64) where all are whole numbers, else numbers (float64)."""
+    whole = all(isinstance(label, (bool, int, np.bool_, np.integer)) for label in labels)
+    try:
+        return np.asarray(labels, np.int64 if whole else np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"labels: wanted class indices 0, 1, 2, … or numbers of one shape: {error}") from None
+
+
+def _check_start(start: Any, times: NDArray[np.float64], name: str) -> None:
+    if not isinstance(start, Real) or not np.isfinite(float(start)):
+        raise DataError(f"{name}: start is {start!r}; wanted a finite number, a time like those of the series")
+    if len(times) and not float(start) <= times[0]:
+        raise DataError(f"{name}: start {start} lies after the first time {times[0]}")
+
+
+def _static(static: ArrayLike, name: str) -> NDArray[np.float64]:
+    features = np.atleast_1d(_floats(static, f"{name}: static features")).astype(np.float64)
+    if features.ndim != 1:
+        raise ShapeError(f"{name}: static features have shape {features.shape}; wanted one axis")
+    return features
 
 
 def _times(times: ArrayLike, what: str) -> NDArray[np.float64]:
