@@ -158,3 +158,27 @@ def test_time_scales_of_a_model_survive_a_change_of_precision() -> None:
     for cast in (model.float(), model.double(), model.to(torch.float32)):
         assert cast.calibration.time_scale.dtype == torch.float64
         assert cast.calibration.time_scale.item() == 1 / 3
+
+
+@pytest.mark.parametrize("rank", [2, "diag"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_model_can_be_built_without_memory_and_filled_later(variant: str, rank: Any) -> None:
+    source, (x, gaps) = backbone(variant=variant, rank=rank), values_and_gaps()
+    source.calibration.time_scale.fill_(3.0)
+    with torch.device("meta"):
+        empty, assigned = (Backbone(source.config).double() for _ in range(2))
+    assert all(tensor.is_meta for tensor in empty.state_dict().values())
+    empty.to_empty(device="cpu").load_state_dict(source.state_dict())
+    assigned.load_state_dict(source.state_dict(), assign=True)
+    for found in (empty.eval(), assigned.eval()):
+        assert found.calibration.time_scale.dtype == torch.float64
+        assert torch.equal(found(x, gaps)[0], source(x, gaps)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_model_can_be_built_on_a_gpu(variant: str) -> None:
+    with torch.device("cuda"):
+        model = Backbone(small_config(variant=variant))
+        y, _ = model(torch.randn(2, 3, 2), torch.ones(2, 3))
+    assert {tensor.device.type for tensor in model.state_dict().values()} == {y.device.type} == {"cuda"}

@@ -84,8 +84,10 @@ class Calibration(nn.Module):
         # `model.float()` must not round the time scales: they are divided into float64 gaps.
         kept = {name: getattr(self, name) for name in ("time_scale", "first_gap")}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = self.shift.device
         for name, value in kept.items():
-            setattr(self, name, value.to(self.shift.device))
+            # From the meta device (`to_empty`) there is nothing to copy.
+            setattr(self, name, torch.empty_like(value, device=device) if value.is_meta else value.to(device))
         return self
 
 

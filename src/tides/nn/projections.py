@@ -132,5 +132,5 @@ def _norm_weight(
 ) -> nn.Parameter | None:
     if start is None:
         return None
-    value = (mean_square + eps).sqrt().item() if start == "preserve" else 1.0
-    return nn.Parameter(torch.full_like(like, value))
+    ones = torch.ones_like(like)
+    return nn.Parameter(ones * (mean_square + eps).sqrt() if start == "preserve" else ones)

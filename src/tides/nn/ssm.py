@@ -30,16 +30,17 @@ class SSM(nn.Module):
         hidden, state = config.hidden_size, config.state_size
         hippo = tf.hippo_blocks(state, config.groups, half=config.conjugate)
         scale = 1 / math.sqrt(state)
-        basis = hippo.eigenvectors.to(torch.get_default_dtype().to_complex())
+        place = torch.get_default_device(), torch.get_default_dtype().to_complex()
+        basis, lam = hippo.eigenvectors.to(*place), hippo.lam.to(*place)
         drive = basis.mH @ (scale * torch.randn(state, hidden)).to(basis.dtype)
         directions = 2 if config.bidirectional else 1
         readout = torch.cat(
             [basis.mT @ torch.view_as_complex(scale * torch.randn(state, hidden, 2)) for _ in range(directions)]
         )
-        self._make_eigenvalues(hippo.lam.to(basis.dtype))
+        self._make_eigenvalues(lam)
         self.drive = self._make_mix(torch.view_as_real(drive).contiguous(), directions=1)
         self.readout = self._make_mix(torch.view_as_real(readout).contiguous(), directions=directions)
-        self._make_step(hippo.lam.numel())
+        self._make_step(lam.numel())
         self.skip = nn.Parameter(torch.randn(hidden))
         set_tags(self, skip="decayed" if config.decay_vectors else "plain")
 
