@@ -12,6 +12,7 @@ import pytest
 
 from tides.data import catalogue
 from tides.data.download import download
+from tides.data.verify import verify
 from tides.data.zenodo import fetch_record, record_files
 from tides.errors import DataError
 
@@ -163,6 +164,15 @@ def test_zenodo_record(site: Site, tmp_path: Path) -> None:
     assert paths[0].read_bytes() == BODY
     assert (tmp_path / "physiome" / "final.zip.md5").read_text() == f"{MD5}  final.zip\n"
     assert [file.size for file in record_files(1, tmp_path, site.url)] == [len(BODY)]
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\xfe", b"0" * 32])
+def test_a_damaged_note_of_the_checksum_vouches_for_nothing(site: Site, tmp_path: Path, note: bytes) -> None:
+    (path,) = catalogue.get("physiome", tmp_path, site=site.url)
+    path.with_name("final.zip.md5").write_bytes(note)
+    (check,) = verify(catalogue.find("physiome"), tmp_path)
+    assert not check.good
+    assert "checksum" in check.detail
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "c\\d"])

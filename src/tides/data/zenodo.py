@@ -4,6 +4,7 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tides.atomic import atomic_write
 from tides.data.download import Progress, download, read_text
 from tides.errors import DataError
 
@@ -45,7 +46,8 @@ def fetch_record(record: int, folder: Path, *, site: str = SITE, progress: Progr
         path = folder / file.name
         folder.mkdir(parents=True, exist_ok=True)
         download(file.url, path, size=file.size, md5=file.md5, progress=progress)
-        path.with_name(f"{file.name}.md5").write_text(f"{file.md5}  {file.name}\n", encoding="ascii")
+        with atomic_write(path.with_name(f"{file.name}.md5")) as note:
+            note.write(f"{file.md5}  {file.name}\n".encode())
         paths.append(path)
     return paths
 

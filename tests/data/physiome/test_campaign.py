@@ -86,6 +86,35 @@ def test_complete_systems_are_kept_and_others_not_replaced_by_accident(tmp_path:
     assert len(read_trajectories(out / "spring.npz").values) == 8
 
 
+def test_old_trajectories_stay_until_others_take_their_place(tmp_path: Path, spring: Model) -> None:
+    out = tmp_path / "out"
+    run_campaign([spring], out, n=6)
+    before = (out / "spring.npz").read_bytes()
+    good = spring.path.read_text()
+    spring.path.write_text("<model")
+    (broken,) = run_campaign([spring], out, n=8, overwrite=True)
+    assert "not well-formed" in broken.error
+    spring.path.write_text(good)
+    told: list[int] = []
+
+    def stop(name: str, k: int) -> None:
+        told.append(k)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign([spring], out, n=8, overwrite=True, progress=stop)
+    assert (out / "spring.npz").read_bytes() == before
+    told.clear()
+    # The same command goes on from there.
+    (replaced,) = run_campaign([spring], out, n=8, overwrite=True, progress=lambda name, k: told.append(k))
+    assert replaced.done
+    assert told == [4, 4]
+    assert len(read_trajectories(out / "spring.npz").values) == 8
+    (again,) = run_campaign([spring], out, n=8, overwrite=True)
+    assert not again.reused
+
+
 def test_parts_of_another_model_text_are_not_reused(tmp_path: Path, spring: Model) -> None:
     def stop(name: str, k: int) -> None:
         if k:

@@ -164,6 +164,52 @@ def test_errors_name_what_is_wrong(tmp_path: Path, trajectories: physiome.Trajec
         physiome.load_fold("HOD01", 0, root=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"step": np.float64("nan")}, r"step is .*nan.*; wanted a number above 0"),
+        ({"step": np.ones(100)}, "step is"),
+        ({"t_step": np.array("soon")}, "t_step is .*soon"),
+        ({"std": np.ones(3)}, "one std for each channel"),
+        ({"mean": np.ones(2), "std": np.ones(2), "dq": np.zeros((2, 30, 100), np.int16)}, "have 2 channels; .* has 4"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(
+    tmp_path: Path, trajectories: physiome.Trajectories, change: dict[str, np.ndarray], words: str
+) -> None:
+    path = tmp_path / "HOD01.npz"
+    physiome.save_trajectories(path, trajectories)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **(arrays | change))
+    with pytest.raises(DataError, match=words):
+        physiome.load_fold("HOD01", 0, root=tmp_path)
+
+
+def test_too_few_trajectories_make_no_fold() -> None:
+    raw = np.random.default_rng(0).normal(size=(10, 100, 2))
+    assert [len(part) for part in parts(physiome.make_fold(physiome.standardise("mine", raw, 1.0), 0))] == [7, 2, 1]
+    with pytest.raises(DataError, match=r"mine: 9 of 9 trajectories stay within 10 .*; wanted at least 10"):
+        physiome.make_fold(physiome.standardise("mine", raw[:9], 1.0), 0)
+    with pytest.raises(DataError, match="mine: holds no trajectory"):
+        physiome.standardise("mine", raw[:0], 1.0)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 1e9 / 3])
+def test_a_constant_channel_has_no_spread(level: float) -> None:
+    raw = np.random.default_rng(0).normal(size=(10, 100, 2))
+    raw[..., 1] = level
+    with pytest.raises(DataError, match="mine: channel 1 is constant"):
+        physiome.standardise("mine", raw, 1.0)
+
+
+def test_numbers_of_numpy_are_indices(tmp_path: Path, trajectories: physiome.Trajectories) -> None:
+    physiome.save_trajectories(str(tmp_path / "HOD01.npz"), trajectories)
+    fold = physiome.load_fold("HOD01", np.int64(2), root=tmp_path)  # type: ignore[arg-type]
+    assert fold.fold == 2
+    assert fold.train[np.int64(-1)].id == len(fold.train) - 1  # type: ignore[call-overload]
+
+
 def _scores(fold: physiome.Fold) -> tuple[float, float]:
     """Pooled test MSE of answering zero, and of repeating the last observed value (zero if there is none)."""
     seen, asked = fold.test.inputs, fold.test.targets

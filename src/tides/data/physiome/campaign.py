@@ -90,7 +90,8 @@ def run_campaign(
 ) -> list[Outcome]:
     """Simulate `n` trajectories of every model into `out`; a model that fails does not stop the others.
 
-    A file that is there already and was made from other inputs is replaced only with `overwrite`.
+    A file that is there already and was made from other inputs is replaced only with `overwrite`, once its successor
+    is ready.
     `progress(name, k)` hears of k further trajectories, those of earlier runs included.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -103,14 +104,12 @@ def run_campaign(
             outcome = outcomes[model.name]
             try:
                 fingerprint = _fingerprint(model, n)
-                if overwrite:
-                    _remove(out, model.name, fingerprint)
-                if _is_complete(out, model.name, fingerprint):
+                if not overwrite and _is_complete(out, model.name, fingerprint):
                     outcome.done = outcome.reused = True
                     outcome.seconds = float(_about(out, model.name)["seconds"])
                     tell(model.name, n)
                     continue
-                if (out / f"{model.name}.npz").exists():
+                if not overwrite and (out / f"{model.name}.npz").exists():
                     raise DataError(
                         f"{out / model.name}.npz is there and was made from another file, spread or number of "
                         "trajectories; choose another folder or overwrite it"
@@ -122,6 +121,8 @@ def run_campaign(
                 outcome.error = str(error)
                 tell(model.name, n)
                 continue
+            # Without it the system counts as incomplete; its trajectories stay until others take their place.
+            (out / f"{model.name}.json").unlink(missing_ok=True)
             outcome.notes = problem.notes
             running[model.name] = state = _Progress(outcome, problem, fingerprint)
             todo = _missing_parts(model, problem, _parts_folder(out, model.name, fingerprint), n)
@@ -206,17 +207,13 @@ def _join(out: Path, model: Model, state: _Progress, folder: Path, n: int) -> fl
         "seed": np.concatenate([part["seed"] for part in parts]).tolist(),
         "start": np.concatenate([part["start"] for part in parts]).tolist(),
     }
+    # Old trajectories must not stand beside the new description, not even after a crash in between.
+    (out / f"{model.name}.npz").unlink(missing_ok=True)
     with atomic_write(out / f"{model.name}.json") as file:
         file.write(json.dumps(about, ensure_ascii=False).encode())
     # Written last: a system is complete once this file stands beside the other.
     save_trajectories(out / f"{model.name}.npz", trajectories)
     return seconds
-
-
-def _remove(out: Path, name: str, fingerprint: str) -> None:
-    for suffix in ("json", "npz"):
-        (out / f"{name}.{suffix}").unlink(missing_ok=True)
-    shutil.rmtree(_parts_folder(out, name, fingerprint), ignore_errors=True)
 
 
 def _parts_folder(out: Path, name: str, fingerprint: str) -> Path:

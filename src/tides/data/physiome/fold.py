@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, overload
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
@@ -60,8 +61,8 @@ class Part:
     @overload
     def __getitem__(self, index: slice | Tensor | list[int]) -> "Part": ...
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, int):
-            return self._series(range(len(self))[index])
+        if isinstance(index, (int, np.integer)):
+            return self._series(range(len(self))[int(index)])
         return Part(self.inputs[index], self.targets[index], self.channels)
 
     def __iter__(self) -> Iterator[IrregularSeries]:

@@ -35,8 +35,9 @@ def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool
     protocol draw by draw, but the published order of instances was a directory listing that is not known, so they
     are statistically equivalent to the archive and not equal bit by bit.
     """
-    if isinstance(fold, bool) or not isinstance(fold, int) or not 0 <= fold < FOLDS:
+    if isinstance(fold, bool) or not isinstance(fold, (int, np.integer)) or not 0 <= fold < FOLDS:
         raise ConfigError(f"fold={fold!r}; wanted an integer from 0 to {FOLDS - 1}")
+    fold = int(fold)
     if source not in ("auto", "trajectories", "archive"):
         raise ConfigError(f"source={source!r}; wanted 'auto', 'trajectories' or 'archive'")
     folder = cache.data_root(root, "physiome")
@@ -72,6 +73,12 @@ def make_fold(trajectories: Trajectories, fold: int, parity: bool = True) -> Fol
 
     values = torch.from_numpy(trajectories.values[np.asarray(instances), : POINTS - 1])  # (n, 99, c)
     values = values[~(values.abs() > _OUTLIER).any(dim=2).any(dim=1)]
+    least = round(1 / min(_SPLIT))
+    if len(values) < least:
+        raise DataError(
+            f"{trajectories.name}: {len(values)} of {len(instances)} trajectories stay within {_OUTLIER:g} standard "
+            f"deviations; wanted at least {least}, so that training, validation and test all get one"
+        )
     x, y = values[:, :_INPUT_POINTS].clone(), values[:, _INPUT_POINTS:].clone()
     x += torch.randn(x.shape, generator=generator) * _NOISE
     y += torch.randn(y.shape, generator=generator) * _NOISE
@@ -95,8 +102,14 @@ def make_fold(trajectories: Trajectories, fold: int, parity: bool = True) -> Fol
 
 def target_channels(trajectories: Trajectories) -> tuple[int, ...]:
     """Channels to forecast: the published ones, or for another system the ten of highest score (all if fewer)."""
+    found = trajectories.values.shape[-1]
     if trajectories.name in facts.names():
-        return facts.system(trajectories.name).target_channels
+        system = facts.system(trajectories.name)
+        if found != system.channels:
+            raise DataError(
+                f"{system.short}: the trajectories have {found} channels; this system has {system.channels}"
+            )
+        return system.target_channels
     from tides.data.physiome.jgd import TOP_CHANNELS, channel_scores
 
     scores = channel_scores(trajectories.values.astype(np.float64))

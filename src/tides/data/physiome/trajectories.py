@@ -43,21 +43,24 @@ def standardise(name: str, raw: NDArray[np.floating[Any]], t_step: float) -> Tra
     if raw.ndim != 3 or raw.shape[1] != POINTS:
         raise DataError(f"{name}: trajectories have shape {raw.shape}; wanted (instances, {POINTS}, channels)")
     used = raw[:, :-1].reshape(-1, raw.shape[-1]).astype(np.float64)
+    if len(used) == 0:
+        raise DataError(f"{name}: holds no trajectory")
     mean, std = used.mean(axis=0), used.std(axis=0, ddof=1)
-    flat = np.flatnonzero(~(std > 0))
+    # Rounding leaves a constant channel a spread of its own, which must not be blown up to one.
+    flat = np.flatnonzero(~(np.isfinite(std) & (np.ptp(used, axis=0) > 0)))
     if flat.size:
         raise DataError(f"{name}: channel {flat[0]} is constant or not finite; it cannot be z-scored")
     return Trajectories(name, ((raw - mean) / std).astype(np.float32), mean, std, t_step)
 
 
-def save_trajectories(path: Path, trajectories: Trajectories) -> None:
+def save_trajectories(path: str | Path, trajectories: Trajectories) -> None:
     """Write the compact file; values beyond ±32.767 standard deviations saturate (the protocol drops them)."""
     limits = np.iinfo(np.int16)
     steps = np.clip(np.rint(trajectories.values / _STEP), limits.min, limits.max).astype(np.int16)
     steps = np.moveaxis(steps, -1, 0)
     # Differences wrap around in int16 and the cumulative sum of the reader wraps back.
     deltas = np.diff(steps, axis=-1, prepend=np.zeros_like(steps[..., :1]))
-    with atomic_write(path) as file:
+    with atomic_write(Path(path)) as file:
         np.savez_compressed(
             file,
             dq=deltas,
@@ -71,10 +74,14 @@ def save_trajectories(path: Path, trajectories: Trajectories) -> None:
 def read_trajectories(path: Path) -> Trajectories:
     """Read one compact file; its stem is the system's short name."""
     dq, step, mean, std, t_step = read_npz(path, "a file of trajectories", _FIELDS).values()
-    if dq.ndim != 3 or dq.dtype != np.int16 or dq.shape[-1] != POINTS or mean.shape != (len(dq),):
+    if dq.ndim != 3 or dq.dtype != np.int16 or dq.shape[-1] != POINTS or not mean.shape == std.shape == (len(dq),):
         raise DataError(
-            f"{path}: dq is {dq.dtype} {dq.shape}; wanted int16 (channels, instances, {POINTS}) beside the means"
+            f"{path}: dq is {dq.dtype} {dq.shape}; wanted int16 (channels, instances, {POINTS}) beside one mean and "
+            "one std for each channel"
         )
+    for field, number in (("step", step), ("t_step", t_step)):
+        if number.dtype.kind != "f" or number.shape or not 0 < number < np.inf:
+            raise DataError(f"{path}: {field} is {number!r}; wanted a number above 0")
     values = np.cumsum(dq, axis=-1, dtype=np.int16) * np.float32(step)
     return Trajectories(path.stem, np.moveaxis(values, 0, -1), mean, std, float(t_step))
 
