@@ -132,7 +132,9 @@ def test_noise_has_the_stated_size_and_leaves_the_sequence_alone() -> None:
         ({"batch": 0}, "batch: found 0"),
         ({"batch": 1, "gap_range": (0.0, 1.0)}, "gap_range"),
         ({"batch": 1, "gap_range": (2.0, 1.0)}, "gap_range"),
+        ({"batch": 1, "gap_range": (1.0, math.inf)}, "gap_range"),
         ({"batch": 1, "input_noise": -0.1}, "noise"),
+        ({"batch": 1, "output_noise": math.nan}, "noise"),
     ],
 )
 def test_impossible_requests_are_refused(arguments: dict[str, object], message: str) -> None:

@@ -80,6 +80,11 @@ def test_refusals() -> None:
         systems.forecasting(n=1, missing=1.0)
     with pytest.raises(DataError, match="n=0"):
         systems.simulate("calcium", 0)
+    for argument, value in (("spread", -0.1), ("spread", np.nan), ("span", -1.0), ("span", 0.0), ("span", np.inf)):
+        with pytest.raises(DataError, match=f"{argument}={value}; wanted"):
+            systems.simulate("calcium", 2, **{argument: value})
+    with pytest.raises(DataError, match=r"control: found shape \(3,\); wanted \(2,\)"):
+        systems.simulate("calcium", 2, control=np.ones(3))
 
 
 def test_regular_series_share_one_clock() -> None:

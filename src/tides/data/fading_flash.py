@@ -9,6 +9,7 @@ distinct positions; one Δ for the whole sequence. The glow is the exact zero-or
 The input is the flash indicator and the zone as one-hot: u_k = [p_k, 1(z_k = 0), 1(z_k = 1), 1(z_k = 2)].
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -50,9 +51,9 @@ def sample(
     low, high = gap_range
     if batch < 1:
         raise ConfigError(f"batch: found {batch}, wanted at least 1")
-    if not 0 < low <= high:
-        raise ConfigError(f"gap_range: found {gap_range}, wanted 0 < low <= high")
-    if input_noise < 0 or output_noise < 0:
+    if not 0 < low <= high < math.inf:
+        raise ConfigError(f"gap_range: found {gap_range}, wanted 0 < low <= high, both finite")
+    if not (0 <= input_noise < math.inf and 0 <= output_noise < math.inf):
         raise ConfigError(f"noise: found ({input_noise}, {output_noise}), wanted two numbers >= 0")
     zones = draw_zones(batch, generator)
     flashes = draw_flashes(batch, generator)

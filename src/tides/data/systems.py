@@ -27,8 +27,15 @@ def simulate(
     that decides the regime. Instances are first integrated for a random while, so that phases differ.
     """
     system = _system(name)
+    length = system.span if span is None else span
     if n < 1:
         raise DataError(f"n={n}; wanted at least one instance")
+    if not 0 <= spread < 1:
+        raise DataError(f"spread={spread}; wanted a share of at least 0 and below 1")
+    if not system.step <= length < np.inf:
+        raise DataError(f"span={span}; wanted at least one step of {system.name}, {system.step} {system.unit}")
+    if control is not None and np.shape(control) != (n,):
+        raise DataError(f"control: found shape {np.shape(control)}; wanted ({n},), one number for each instance")
     generator = np.random.default_rng(seed)
     parameters = {
         key: value * (1.0 + spread * generator.uniform(-1.0, 1.0, n)) for key, value in system.parameters.items()
@@ -38,7 +45,6 @@ def simulate(
     initial = np.array(system.initial)[:, None] * (
         1.0 + spread * generator.uniform(-1.0, 1.0, (len(system.initial), n))
     )
-    length = system.span if span is None else span
     times, states = integrate(system, parameters, initial, 2.0 * system.settle + length)
     steps = round(length / system.step) + 1
     first = generator.integers(round(system.settle / system.step), len(times) - steps + 1, n)
