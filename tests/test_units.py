@@ -33,12 +33,15 @@ def test_durations(value: Any, unit: str | None, wanted: float) -> None:
         ("soon", "h", "at: found 'soon'"),
         ("6 fortnights", "h", "unit='fortnights'"),
         ("6h", None, "has no unit"),
+        ("6h", 3600, "unit=3600"),
+        ("1e999", None, "finite"),
+        ("1e999h", "h", "finite"),
         (-1, "h", "≥ 0"),
         (float("nan"), "h", "finite"),
         (timedelta(hours=-1), "h", "≥ 0"),
         ([], "h", "wanted a number"),
     ],
 )
-def test_what_is_no_duration(value: Any, unit: str | None, words: str) -> None:
+def test_what_is_no_duration(value: Any, unit: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         duration_in(value, unit, "at")

@@ -14,7 +14,7 @@ _DURATION = re.compile(r"\s*\+?\s*(\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)\s*([a-zµ]*)\s
 
 def seconds_per(unit: str) -> float:
     """Seconds in one unit of time: "ns", "us", "ms", "s", "min", "h", "d", "w" (long names work too)."""
-    name = unit.strip().lower()
+    name = str(unit).strip().lower()
     for candidate in (name, name.rstrip("s") or name):
         known = _ALIASES.get(candidate, candidate)
         if known in _SECONDS:
@@ -28,10 +28,10 @@ def duration_in(value: Any, unit: str | None, name: str = "duration") -> float:
         match = _DURATION.fullmatch(value)
         if match is None:
             raise DataError(f"{name}: found {value!r}, wanted a number or a duration such as '6h' or '+90min'")
-        if not match[2]:
-            return float(match[1])
-        return float(match[1]) * seconds_per(match[2]) / _unit_seconds(unit, value, name)
-    if isinstance(value, timedelta):
+        found = float(match[1])
+        if match[2]:
+            found = found * seconds_per(match[2]) / _unit_seconds(unit, value, name)
+    elif isinstance(value, timedelta):
         found = value.total_seconds() / _unit_seconds(unit, value, name)
     elif type(value).__name__ == "timedelta64":
         found = int(value.astype("timedelta64[ns]").astype("int64")) * 1e-9 / _unit_seconds(unit, value, name)

@@ -61,6 +61,13 @@ def test_round_trip(name: str, precision: str, tmp_path: Path) -> None:
     assert torch.equal(answer(again), answer(model))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_model_is_refused_before_anything_is_written(dtype: torch.dtype, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model: found parameters in b?float16, wanted float32 or float64"):
+        save(backbone().to(dtype), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_statistics_and_scales_travel_with_the_weights(tmp_path: Path) -> None:
     model = forecaster()
     x, gaps = values_and_gaps()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -382,6 +383,7 @@ def test_gaps_may_be_a_vector_or_a_number() -> None:
     wanted, _ = NET(X, torch.full((B, L), 2.0))
     assert torch.equal(NET(X, 2.0)[0], wanted)
     assert torch.equal(NET(X, 2)[0], wanted)
+    assert torch.equal(NET(X, np.float32(2))[0], wanted)
     assert torch.equal(NET(X, torch.full((L,), 2.0))[0], wanted)
 
 

@@ -276,6 +276,41 @@ def test_bad_observations_change_nothing() -> None:
         fast.state = backbone().init_state(3)
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (
+            lambda: Backbone(TIDESConfig(**_SMALL | {"depth": 1})).init_state(2),
+            "found 1 blocks, wanted a BackboneState",
+        ),
+        (lambda: Backbone(TIDESConfig(**_SMALL | {"state_size": 8})).init_state(2), "it comes from another model"),
+        (lambda: SequenceClassifier(TIDESConfig(**_SMALL), 2).init_state(2), "found PooledState, wanted a Backbone"),
+        (lambda: None, "found NoneType"),
+    ],
+    ids=["depth", "width", "pooled", "none"],
+)
+def test_the_state_of_another_model_is_refused_and_changes_nothing(state: Callable[[], Any], words: str) -> None:
+    fast = CompiledStep(backbone(), streams=2)
+    fast.step(*observation(2, torch.float64))
+    before = fast.state
+    with pytest.raises(ShapeError, match=words):
+        fast.state = state()
+    for ours, theirs in zip(_leaves(fast.state), _leaves(before), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_missing_values_of_some_rows_need_mask_channels() -> None:
+    fast, (x, gap) = CompiledStep(backbone(), streams=2), observation(1, torch.float64)
+    with pytest.raises(ConfigError, match="mask_channels"):
+        fast.step_rows(np.array([1]), x, gap, np.array([[True, False]]))
+
+
+@pytest.mark.parametrize("streams", [0, -1, 1.5, True])
+def test_a_number_of_streams_is_one(streams: Any) -> None:
+    with pytest.raises(ConfigError, match="streams: found"):
+        CompiledStep(backbone(), streams)
+
+
 @pytest.mark.parametrize("pool", ["mean", "time"])
 def test_a_pool_that_waits_is_refused(pool: str) -> None:
     model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool), 3), torch.float64)

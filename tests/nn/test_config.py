@@ -1,5 +1,6 @@
 """The configuration: strict, resolved by `compat`, and the same after a trip through JSON."""
 
+import inspect
 import json
 from typing import Any
 
@@ -17,6 +18,12 @@ def test_round_trip_through_json(preset: str, variant: str) -> None:
     again = TIDESConfig.from_dict(json.loads(json.dumps(config.to_dict())))
     assert again == config
     assert again.replace() == config
+
+
+def test_editors_are_told_the_fields() -> None:
+    told = inspect.signature(TIDESConfig).parameters
+    assert list(told) == list(TIDESConfig(input_size=1).to_dict())
+    assert told["state_size"].default == TIDESConfig(input_size=1).state_size
 
 
 def test_defaults() -> None:

@@ -96,8 +96,13 @@ def describe(model: nn.Module) -> dict[str, Any]:
     """Kind, precision and architecture of a model as JSON, its weights aside."""
     name, fields = _format(model)
     # The first buffer speaks for a predictor without parameters.
-    dtype = next(chain(model.parameters(), model.buffers())).dtype
-    return {"model": name, "dtype": str(dtype).removeprefix("torch."), **fields(model)}
+    dtype = str(next(chain(model.parameters(), model.buffers())).dtype).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        # `load` would refuse what was written.
+        raise ConfigError(
+            f"model: found parameters in {dtype}, wanted {' or '.join(_DTYPES)}: call model.float() first"
+        )
+    return {"model": name, "dtype": dtype, **fields(model)}
 
 
 def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:

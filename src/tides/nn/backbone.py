@@ -22,6 +22,7 @@ from tides.nn.checks import (
     check_signal,
     check_state,
     check_valid,
+    missing_mask_channels,
 )
 from tides.nn.config import TIDESConfig
 from tides.nn.glu import ResidualGLU
@@ -192,10 +193,7 @@ class Backbone(nn.Module):
             return
         present = observed if valid is None else observed | ~valid.unsqueeze(-1)
         if not bool(present.all()):
-            raise ConfigError(
-                "mask_channels: 'auto' was built without mask channels, but `observed` has missing values; "
-                "build with mask_channels=True (or False to read missing values as zeros)"
-            )
+            raise missing_mask_channels()
 
     def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
         """Store the training data's scales: gaps for the time scale, shift and scale for the channels."""

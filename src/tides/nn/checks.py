@@ -7,7 +7,7 @@ Models compute in float32 or float64. Half-precision *inputs* are converted to t
 *model* is refused, because its complex states would lose their slow modes (`torch.autocast` works).
 """
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -82,28 +82,28 @@ def _as_model_number(x: Tensor, like: Tensor, name: str) -> Tensor:
     return x.to(like.dtype)
 
 
-def check_gaps(gaps: Tensor | float, x: Tensor, valid: Tensor | None = None) -> Tensor:
+def check_gaps(gaps: Any, x: Tensor, valid: Tensor | None = None) -> Tensor:
     """Gaps as (b, l) in the dtype of `x`, zero over padding; a number or a vector (l,) holds for every series."""
     b, l = x.shape[:2]
     if not isinstance(gaps, Tensor):
-        if not isinstance(gaps, int | float):
+        if not isinstance(gaps, Real):
             raise ShapeError(f"gaps: found {type(gaps).__name__}, wanted a tensor (b, l), (l,) or a number")
         gaps = torch.full((b, l), float(gaps), dtype=x.dtype, device=x.device)
     if gaps.shape not in ((b, l), (l,)):
         raise ShapeError(
             f"gaps: found shape {tuple(gaps.shape)}, wanted (b, l) = ({b}, {l}), (l,) = ({l},) or a number"
         )
-    gaps = _as_model_number(gaps, x, "gaps").expand(b, l)
+    found = _as_model_number(gaps, x, "gaps").expand(b, l)
     if valid is not None:
-        gaps = gaps.masked_fill(~valid, 0)
-    if values_can_be_checked(gaps):
-        bad = ~(gaps >= 0) | torch.isinf(gaps)
+        found = found.masked_fill(~valid, 0)
+    if values_can_be_checked(found):
+        bad = ~(found >= 0) | torch.isinf(found)
         if bool(bad.any()):
             series, step = bad.nonzero()[0].tolist()
             raise DataError(
-                f"gaps: found {gaps[series, step].item()} in series {series} at step {step}, wanted ≥ 0, finite"
+                f"gaps: found {found[series, step].item()} in series {series} at step {step}, wanted ≥ 0, finite"
             )
-    return gaps
+    return found
 
 
 def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: str = "gap") -> Tensor:
@@ -167,6 +167,14 @@ def check_offsets(moments: Any, b: int, name: str) -> None:
 
 def _shape_of(x: Any) -> str:
     return f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"{type(x).__name__}, no tensor"
+
+
+def missing_mask_channels() -> ConfigError:
+    """Values are missing, and the model has no channels that say so."""
+    return ConfigError(
+        "mask_channels: 'auto' was built without mask channels, but `observed` has missing values; "
+        "build with mask_channels=True (or False to read missing values as zeros)"
+    )
 
 
 def check_row_mask(observed: Any, x_t: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from tides.errors import ConfigError, DataError, ShapeError
 from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
-from tides.nn.checks import check_model_dtype
+from tides.nn.checks import check_count, check_model_dtype, check_state, missing_mask_channels
 from tides.nn.forecaster import Forecaster
 from tides.nn.glu import ResidualGLU, linear_tensors
 from tides.nn.heads import SequenceHead, SequenceRegressor
@@ -36,6 +36,7 @@ class CompiledStep:
         self.backbone.require_causal("step")
         if isinstance(model, SequenceHead) and model.static_size:
             raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
+        check_count(streams, "streams")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
         check_model_dtype(self.backbone.calibration.shift)
         self.dtype = self.backbone.calibration.shift.dtype
@@ -47,7 +48,7 @@ class CompiledStep:
 
     def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any) -> Tensor:
         """Outputs (n, …) for one observation x (n, d) of the streams `rows` (n,), none of them named twice."""
-        values, gaps, seen = self._array(x), self._array(gaps), np.ascontiguousarray(observed, dtype=bool)
+        values, gaps, seen = self._array(x), self._array(gaps), self._seen(observed)
         wanted = (len(rows), self.config.input_size)
         if values.shape != wanted or seen.shape != wanted or gaps.shape != wanted[:1]:
             found = f"{values.shape}, {gaps.shape}, {seen.shape}"
@@ -77,7 +78,9 @@ class CompiledStep:
             gaps = np.full(self.streams, gaps, dtype=self._real)
         if values.shape != self._all.shape or gaps.shape != self._all.shape[:1]:
             raise ShapeError(f"x, gap: found {values.shape}, {gaps.shape}, wanted {self._all.shape}, ({self.streams},)")
-        seen = self._all if observed is None else self._check_observed(observed)
+        seen = self._all if observed is None else self._seen(observed)
+        if seen.shape != self._all.shape:
+            raise ShapeError(f"observed: found {seen.shape}, wanted {self._all.shape}")
         problem = self._program.step(values, seen, gaps)
         if problem is not None:
             raise DataError(
@@ -93,15 +96,10 @@ class CompiledStep:
         # `np.ascontiguousarray` would make a vector of a number.
         return np.array(array, dtype=self._real, order="C")
 
-    def _check_observed(self, observed: Any) -> Any:
+    def _seen(self, observed: Any) -> Any:
         seen = np.ascontiguousarray(observed, dtype=bool)
-        if seen.shape != self._all.shape:
-            raise ShapeError(f"observed: found {seen.shape}, wanted {self._all.shape}")
         if self.config.mask_channels == "auto" and not seen.all():
-            raise ConfigError(
-                "mask_channels: 'auto' was built without mask channels, but `observed` has missing values; "
-                "build with mask_channels=True (or False to read missing values as zeros)"
-            )
+            raise missing_mask_channels()
         return seen
 
     @property
@@ -124,13 +122,14 @@ class CompiledStep:
 
     def set_state(self, rows: Any, state: BackboneState | PooledState) -> None:
         """Put states of the streams `rows` in place."""
+        wanted = PooledState if self.pooled else BackboneState
+        if not isinstance(state, wanted):
+            raise ShapeError(f"state: found {type(state).__name__}, wanted a {wanted.__name__}")
         backbone = state.backbone if isinstance(state, PooledState) else state
-        streams = len(range(self.streams)[rows]) if isinstance(rows, slice) else len(rows)
-        if isinstance(state, PooledState) != self.pooled or backbone.held.shape[0] != streams:
-            wanted = "PooledState" if self.pooled else "BackboneState"
-            raise ShapeError(
-                f"state: found {type(state).__name__} of {backbone.held.shape[0]} streams, wanted {wanted} of {streams}"
-            )
+        check_state(backbone, self.config, backbone.held)
+        found, streams = len(backbone.held), len(range(self.streams)[rows]) if isinstance(rows, slice) else len(rows)
+        if found != streams:
+            raise ShapeError(f"state: found {found} streams, wanted {streams}")
         if isinstance(state, PooledState) and (state.newest is not None or state.waited is not None):
             raise ShapeError("state: found one that was advanced, wanted one right after an observation")
         self._program.set_states(backbone.blocks, rows)

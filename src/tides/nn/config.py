@@ -1,6 +1,7 @@
 """`TIDESConfig`: every choice of a model in one frozen, strict dataclass; `compat` is a preset over its fields."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -169,6 +170,7 @@ def _pinned(compat: Any, variant: Any) -> dict[str, Any]:
 def _resolving(initialise: Any) -> Any:
     """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
 
+    @functools.wraps(initialise)
     def __init__(self: TIDESConfig, **fields: Any) -> None:
         check_names(TIDESConfig, fields)
         if "input_size" not in fields:
