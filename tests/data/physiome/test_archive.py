@@ -141,6 +141,31 @@ def test_damaged_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         physiome.load_fold("HOD01", 0, root=tmp_path / "other")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_damaged_member_of_the_zip_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    _write_fold(tmp_path / "unpacked" / "0", monkeypatch)
+    path = tmp_path / "final.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name in PUBLISHED_NAMES:
+            archive.write(tmp_path / "unpacked" / "0" / name, f"final/{MODEL}/0/{name}")
+    content = bytearray(path.read_bytes())
+    for at in range(300, 340):
+        content[at] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"final\.zip: .*train\.pt is damaged .*; fetch the archive again"):
+        physiome.load_fold("HOD01", 0, root=tmp_path)
+
+
+def test_rows_with_holes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = _write_fold(tmp_path / MODEL / "0", monkeypatch)
+    dataset.X[0] = torch.tensor([[0.0], [torch.nan], [0.0], [torch.nan], [torch.nan], [torch.nan]])
+    torch.save(Subset(dataset, [0]), tmp_path / MODEL / "0" / "test.pt")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"test\.pt: rows have holes"):
+        physiome.load_fold("HOD01", 0, root=tmp_path)
+
+
 def test_indices_and_channels_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = _write_fold(tmp_path / MODEL / "0", monkeypatch)
     torch.save(Subset(dataset, [0, 99]), tmp_path / MODEL / "0" / "test.pt")  # type: ignore[arg-type]

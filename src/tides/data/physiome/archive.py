@@ -7,6 +7,7 @@ torch's `Subset`, and both are replaced by inert stand-ins. Any other name in a 
 
 import io
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -47,7 +48,12 @@ class ArchiveFold:
             member = archive.getinfo(self.prefix + part)
             if member.file_size > _MAX_BYTES:
                 raise DataError(f"{self.path}: {member.filename} claims {member.file_size} bytes; refusing to read it")
-            return io.BytesIO(archive.read(member))
+            try:
+                return io.BytesIO(archive.read(member))
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise DataError(
+                    f"{self.path}: {member.filename} is damaged ({error}); fetch the archive again"
+                ) from None
 
 
 def find_archive_fold(model: str, fold: int, root: Path) -> ArchiveFold | None:
@@ -92,7 +98,7 @@ def _read_part(fold: ArchiveFold, part: str, channels: tuple[str, ...]) -> Part:
     rows = torch.arange(len(x)) if indices is None else _indices(indices, len(x), where)
     if not x.shape[-1] == y.shape[-1] == len(channels):
         raise DataError(f"{where} has {x.shape[-1]} channels; this system has {len(channels)}")
-    return Part(_window(t[rows], x[rows]), _window(ty[rows], y[rows]), channels)
+    return Part(_window(t[rows], x[rows], where), _window(ty[rows], y[rows], where), channels)
 
 
 def restricted_load(file: IO[bytes], where: str) -> Any:
@@ -130,7 +136,7 @@ def _indices(indices: Any, size: int, where: str) -> Tensor:
     return rows
 
 
-def _window(times: Tensor, values: Tensor) -> Window:
+def _window(times: Tensor, values: Tensor, where: str) -> Window:
     """Published rows are padded with time 0 and NaN; a row counts when anything in it was observed."""
     observed = ~values.isnan()
     rows = observed.any(dim=-1)
@@ -139,6 +145,6 @@ def _window(times: Tensor, values: Tensor) -> Window:
     valid = torch.arange(longest) < lengths[:, None]
     times, observed, values = times[:, :longest].double(), observed[:, :longest], values[:, :longest]
     if not torch.equal(valid, rows[:, :longest]):
-        raise DataError("the published rows have holes: an empty time step stands before an observed one")
+        raise DataError(f"{where}: rows have holes: an empty time step stands before an observed one")
     last = times.gather(1, (lengths - 1).clamp(min=0)[:, None])
     return Window(values.float().nan_to_num(0.0), torch.where(valid, times, last), observed, valid)
