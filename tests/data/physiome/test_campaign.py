@@ -12,7 +12,7 @@ from tides.data.physiome.campaign import Model, published_models, run_campaign
 from tides.data.physiome.comparison import compare
 from tides.data.physiome.integrate import Spread
 from tides.data.physiome.trajectories import read_trajectories
-from tides.errors import DataError
+from tides.errors import ConfigError, DataError
 
 pytest.importorskip("libcellml", reason="libCellML is not installed")
 pytest.importorskip("numba", reason="numba is not installed")
@@ -135,6 +135,11 @@ def test_one_bad_model_does_not_stop_the_others(tmp_path: Path, spring: Model) -
     assert "not well-formed" in first.error
     assert not first.done
     assert second.done
+
+
+def test_no_trajectories_are_no_campaign(tmp_path: Path, spring: Model) -> None:
+    with pytest.raises(ConfigError, match="n=0; wanted a whole number of at least 1"):
+        run_campaign([spring], tmp_path / "out", n=0)
 
 
 def test_published_models_of_a_folder(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tides.data.physiome.integrate import Spread
 from tides.data.physiome.jgd import channel_scores, dataset_score, score
 from tides.data.physiome.problem import load_problem
 from tides.data.physiome.search import find_models, spreads
-from tides.errors import DataError, ShapeError
+from tides.errors import ConfigError, DataError, ShapeError
 
 pytest.importorskip("libcellml", reason="libCellML is not installed")
 pytest.importorskip("numba", reason="numba is not installed")
@@ -104,6 +104,15 @@ def test_ranks_a_folder_and_names_what_it_cannot_use(tmp_path: Path) -> None:
     assert found[0].best.spread in grid
     assert "not well-formed" in found[3].reason
     assert sum(counts) == len(paths) * len(grid)
+
+
+def test_a_score_needs_two_trajectories(tmp_path: Path) -> None:
+    path = tmp_path / "spring.cellml"
+    path.write_text(oscillator())
+    for n in (0, 1, 2.5):
+        for search in (lambda n: physiome.best_spread(path, n=n), lambda n: physiome.rank([str(path)], n=n)):
+            with pytest.raises(ConfigError, match=f"n={n}; wanted a whole number of at least 2"):
+                search(n)
 
 
 def test_folders_without_models(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tides.atomic import atomic_write
 from tides.data import cache
+from tides.data.counts import require_whole
 from tides.data.npz import read_npz
 from tides.data.physiome import cellml, facts
 from tides.data.physiome.integrate import GRID, Spread
@@ -94,6 +95,7 @@ def run_campaign(
     is ready.
     `progress(name, k)` hears of k further trajectories, those of earlier runs included.
     """
+    require_whole("n", n, 1)
     out.mkdir(parents=True, exist_ok=True)
     outcomes = {model.name: Outcome(model.name) for model in models}
     running: dict[str, _Progress] = {}

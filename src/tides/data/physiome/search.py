@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from tides.data.counts import require_whole
 from tides.data.physiome import cellml
 from tides.data.physiome.integrate import SimulationFailed, Spread
 from tides.data.physiome.jgd import TRAJECTORIES, Score, score
@@ -55,6 +56,7 @@ def best_spread(
     progress: Callable[[int], None] | None = None,
 ) -> Score:
     """The spread of highest JGD for one model; see `OUTLIER` for what drops out."""
+    require_whole("n", n, 2)
     problem = load_problem(path, entry)
     points = [_Point(Path(path), problem, spread, n) for spread in (spreads() if grid is None else grid)]
     scores, reason = [], ""
@@ -72,7 +74,7 @@ def best_spread(
 
 
 def rank(
-    paths: Iterable[Path],
+    paths: Iterable[str | Path],
     *,
     grid: Iterable[Spread] | None = None,
     n: int = TRAJECTORIES,
@@ -80,12 +82,13 @@ def rank(
     progress: Callable[[int], None] | None = None,
 ) -> list[Found]:
     """The best spread of every model, highest JGD first; models without a score come last with the reason."""
+    require_whole("n", n, 2)
     chosen = spreads() if grid is None else tuple(grid)
     best: dict[Path, Score] = {}
     reasons: dict[Path, str] = {}
 
     def points() -> Iterator[_Point]:
-        for path in paths:
+        for path in map(Path, paths):
             try:
                 problem = load_problem(path)
                 # Compiled once here, found in the cache by the workers.
