@@ -1,10 +1,15 @@
-"""Jobs that take turns in one process."""
+"""Jobs that take turns in one process, and jobs in processes of their own."""
+
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.experiments.engine_jobs import Note, enter_worker
 from tides.errors import TidesError
-from tides.experiments.engines import Failure, Progress, Streams
+from tides.experiments import engines
+from tides.experiments.engines import Failure, Processes, Progress, Streams
 from tides.experiments.population_clock import Clock
 from tides.turns import Turns, finished
 
@@ -53,6 +58,40 @@ def test_jobs_hear_how_many_are_at_work() -> None:
 
     dict(Streams(2).run({name: Listener(name, []) for name in heard}))
     assert heard == {"long": [2, 2, 1, 1], "short": [2, 2]}
+
+
+@pytest.fixture
+def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes that begin without torch."""
+    monkeypatch.setattr(engines, "_enter_worker", enter_worker)
+
+
+def test_a_killed_worker_does_not_end_the_jobs_that_had_not_begun(light_workers: None, tmp_path: Path) -> None:
+    jobs = {name: Note(tmp_path, name, kill=name == "bad") for name in ("bad", "a", "b", "c")}
+    found = dict(Processes(2).run(jobs))
+    assert found.keys() == jobs.keys()
+    failed = {name for name, answer in found.items() if isinstance(answer, Failure)}
+    # One that was at work beside it may be lost too.
+    assert {"bad"} <= failed <= {"bad", "a", "b"}
+    assert len(failed) <= 2
+    assert "was killed" in str(found["bad"])
+
+
+def test_no_process_begins_a_job_after_the_deadline(
+    light_workers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs = {str(n): Note(tmp_path, str(n), wait=True) for n in range(8)}
+    clock, late = time.perf_counter, 1e9
+
+    def post(name: str, fraction: float) -> None:
+        if all((tmp_path / begun).exists() for begun in "01"):
+            # Time has passed, and the two that are at work may end.
+            monkeypatch.setattr("tides.experiments.engines.time.perf_counter", lambda: clock() + late)
+            (tmp_path / "go").touch()
+
+    ended = dict(Processes(2).run(jobs, deadline=clock() + late, post=post))
+    assert ended == {"0": "0", "1": "1"}
+    assert not (tmp_path / "2").exists()
 
 
 def test_a_clock_counts_a_share_of_what_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

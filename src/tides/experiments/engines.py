@@ -8,7 +8,9 @@ import math
 import multiprocessing
 import os
 import queue
+import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -126,39 +128,59 @@ def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterat
 def _run_beside(
     jobs: Mapping[str, Job[T]], workers: int, deadline: float, post: Post
 ) -> Iterator[tuple[str, T | Failure]]:
-    if time.perf_counter() >= deadline:
-        return
     # Spawned, not forked: torch's thread pools do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
-    messages: Any = spawn.Queue()
     threads = max(1, available_cpus() // workers)
-    defects = []
-    with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
-        waiting: dict[Future[T | Failure], str] = {pool.submit(_work, name, job): name for name, job in jobs.items()}
-        try:
-            while waiting:
-                if time.perf_counter() >= deadline:
-                    for future in waiting:
-                        future.cancel()
-                with suppress(queue.Empty):
-                    post(*messages.get(timeout=0.1))
-                for future in [future for future in waiting if future.done()]:
-                    name = waiting.pop(future)
-                    if future.cancelled():
-                        continue
-                    error = future.exception()
-                    if error is None:
-                        yield name, future.result()
-                    elif isinstance(error, BrokenProcessPool):
-                        yield name, Failure("its worker process was killed (out of memory?); run it again to continue")
-                    else:
-                        defects.append(error)
-        finally:
-            # After an interruption nothing that waits is started.
-            for future in waiting:
-                future.cancel()
+    unsent = deque(jobs.items())
+    defects: list[BaseException] = []
+    # A worker that is killed takes its pool along; the jobs that had not begun go to another one.
+    while unsent and time.perf_counter() < deadline:
+        messages: Any = spawn.Queue()
+        with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
+            yield from _run_in(pool, workers, unsent, messages, deadline, post, defects)
     if defects:
         raise defects[0]
+
+
+def _run_in(
+    pool: ProcessPoolExecutor,
+    workers: int,
+    unsent: deque[tuple[str, Job[T]]],
+    messages: Any,
+    deadline: float,
+    post: Post,
+    defects: list[BaseException],
+) -> Iterator[tuple[str, T | Failure]]:
+    """Take jobs from `unsent` until it is empty, the deadline has passed or the pool is broken."""
+    at_work: dict[Future[T | Failure], str] = {}
+    broken = False
+    while True:
+        # No more than there are workers: what a pool holds back it starts in any case.
+        while unsent and len(at_work) < workers and not broken and time.perf_counter() < deadline:
+            name, job = unsent[0]
+            try:
+                at_work[pool.submit(_work, name, job)] = name
+            except BrokenProcessPool:
+                broken = True
+            else:
+                unsent.popleft()
+        if not at_work:
+            return
+        with suppress(queue.Empty):
+            post(*messages.get(timeout=0.1))
+        for future in [future for future in at_work if future.done()]:
+            name = at_work.pop(future)
+            error = future.exception()
+            if error is None:
+                yield name, future.result()
+            elif isinstance(error, BrokenProcessPool):
+                broken = True
+                yield (
+                    name,
+                    Failure("its worker, or one beside it, was killed (out of memory?); run it again to continue"),
+                )
+            else:
+                defects.append(error)
 
 
 # The queue through which a worker process reports; set once when the process starts.
@@ -166,6 +188,8 @@ _messages: Any = None
 
 
 def _enter_worker(messages: Any, threads: int) -> None:
+    # Ctrl-C reaches all processes; a worker has nothing to say about it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     import torch
 
     global _messages

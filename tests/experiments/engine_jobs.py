@@ -1,0 +1,30 @@
+"""Jobs for worker processes; this file imports nothing that takes long, as every worker imports it."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tides.experiments import engines
+from tides.experiments.engines import Progress
+
+
+def enter_worker(messages: Any, threads: int) -> None:
+    """What the engine does in a new worker, without torch."""
+    engines._messages = messages
+
+
+class Note:
+    """Writes its name into a folder when it begins; then waits for a file, or kills its worker."""
+
+    def __init__(self, folder: Path, name: str, *, kill: bool = False, wait: bool = False) -> None:
+        self.folder, self.name, self.kill, self.wait = folder, name, kill, wait
+
+    def __call__(self, progress: Progress) -> str:
+        (self.folder / self.name).touch()
+        progress(0.5)
+        if self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while self.wait and not (self.folder / "go").exists():
+            progress(0.5)
+        return self.name
