@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("optuna")
 
@@ -174,6 +175,10 @@ def test_uea_settings_reach_the_row_of_the_data_set(dataset: str, notes: int) ->
             "task.estimator: found 'regresor', wanted",
         ),
         ("[task]\nestimator = 'classifier'\n[space]\nlearning = [1.0]", "learning"),
+        (
+            "direction = 'maximise'\n[task]\nestimator = 'classifier'\n[space]\nlr = [1.0]",
+            "direction: belongs to an experiment",
+        ),
         (PHYSIOME_FILE.replace("model.rank", "model.rnak"), "rnak"),
         (PHYSIOME_FILE.replace("model.rank", "model.depth"), "model.depth stands in settings and in space"),
     ],
@@ -195,6 +200,29 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         config.load_file(path, quick=False, settings=[])
 
 
+def test_an_estimator_has_no_quick_settings(tmp_path: Path) -> None:
+    path = written(tmp_path, "[task]\nestimator = 'classifier'\n[space]\nlr = [1.0]")
+    with pytest.raises(ConfigError, match=r"--quick: a \[task\] has no quick settings"):
+        file_sweep(path, quick=True, settings=[], device="cpu")
+
+
+def test_a_configuration_without_room_does_not_end_the_sweep(
+    tmp_path: Path, stub: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = sweep_stub.run
+
+    def first_is_too_large(cell: Any, context: Any) -> Any:
+        record = run(cell, context)
+        if len(stub) == 1:
+            raise torch.OutOfMemoryError("tried to allocate")
+        return record
+
+    monkeypatch.setattr(sweep_stub, "run", first_is_too_large)
+    rows = run_sweep(physiome_sweep(), options(tmp_path, 2), tmp_path).record.results["trials"]
+    assert [row["state"] for row in rows] == ["failed", "complete"]
+    assert rows[0]["error"] == "out of memory on cpu, which other workers may share"
+
+
 def test_a_sweep_without_a_single_result_says_why(
     tmp_path: Path, stub: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +242,10 @@ def test_numbers_at_a_path() -> None:
         numbers(results, "accuracy")
     with pytest.raises(TidesError, match="finite"):
         numbers(results, "loss")
+    with pytest.raises(TidesError, match="mse: training left no finite value"):
+        numbers({"folds": [{"mse": float("nan")}]}, "folds.*.mse")
+    with pytest.raises(ConfigError, match="objective: 'folds' is a list, wanted the path of a number"):
+        numbers(results, "folds")
 
 
 EMBEDDED_FILE = """

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ pytest.importorskip("optuna")
 from optuna.trial import TrialState
 
 from tests.experiments.sweep_worker import parabola, study
-from tides.errors import ConfigError, Diverged
+from tides.errors import ConfigError, Diverged, TidesError
 from tides.experiments.sweep_study import error_of, importances, open_study, settle, slot_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +84,24 @@ def test_a_configuration_that_cannot_be_trained_is_settled_with_its_reason(tmp_p
     found = settle(study(storage(tmp_path)), objective, 3)
     assert [error_of(trial) for trial in found] == [None, "loss is not finite", None]
     assert [trial.state for trial in found].count(TrialState.COMPLETE) == 2
+
+
+def test_a_score_that_is_not_a_number_is_settled_and_not_dealt_again(tmp_path: Path) -> None:
+    scores = iter([float("nan"), 1.0])
+    found = settle(study(storage(tmp_path)), lambda trial: next(scores), 2)
+    assert [error_of(trial) for trial in found] == ["the score is not a number", None]
+
+
+def test_a_storage_that_fails_on_the_way_is_named_in_one_line(tmp_path: Path) -> None:
+    def objective(trial: Any) -> float:
+        with sqlite3.connect(tmp_path / "sweep.db") as tables:
+            tables.execute("DROP TABLE trial_params")
+        return parabola(trial)
+
+    with pytest.raises(TidesError, match=r"^--storage: no such table: trial_params; repeat the command to continue$"):
+        settle(study(storage(tmp_path)), objective, 1)
+    with pytest.raises(ConfigError, match=r"^--storage .*: unable to open database file$"):
+        study(f"sqlite:///{tmp_path}/absent/sweep.db")
 
 
 def test_another_sweep_under_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS
@@ -103,9 +105,8 @@ def paper_sweeps(
         fixed = {"configuration": "shared", "model.groups": 1, **fixed}
     chosen = variant or default_variant(experiment)
     whole = ExperimentTarget(experiment, chosen, quick, fixed, judged.objective, "minimise", device)
-    names = list(datasets) or _datasets(whole, space)
     found = []
-    for name in names:
+    for name in datasets or dict.fromkeys(cell.config["dataset"] for cell in whole.cells(space.example())):
         target = replace(whole, fixed={**fixed, "datasets": [name]})
         found.append(Sweep(f"{experiment}-{name}", target, space, tuple(_published_outside(experiment, name, paper))))
     return found
@@ -129,6 +130,10 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
     target: Target
     if file.task is not None and file.experiment is None:
         task = file.task
+        if meant := [name for name in ("variant", "objective", "direction") if name in content]:
+            raise ConfigError(f"{meant[0]}: belongs to an experiment; a [task] is judged by its validation loss")
+        if quick:
+            raise ConfigError("--quick: a [task] has no quick settings; wanted fewer epochs or series in the file")
         target = EstimatorTarget(task.estimator, task.system, task.series, task.seed, fixed, device)
     elif file.experiment is not None and file.task is None:
         if file.experiment not in EXPERIMENTS:
@@ -181,7 +186,10 @@ def run_sweep(
 
     def objective(trial: Any) -> float:
         drawn = {name: _draw(trial, name, parameter) for name, parameter in space.parameters.items()}
-        return target.score(space.settings(drawn), _Listener(trial, target.direction))
+        try:
+            return target.score(space.settings(drawn), _Listener(trial, target.direction))
+        except torch.OutOfMemoryError as error:
+            raise TidesError(f"out of memory on {target.device}, which other workers may share") from error
 
     settled = studies.settle(study, objective, options.trials, watch=watch)
     finished = [trial for trial in settled if trial.value is not None and trial.state.name == "COMPLETE"]
@@ -198,7 +206,7 @@ def run_sweep(
         "notes": notes,
     }
     chosen = folder / "chosen" / f"{sweep.name}.toml"
-    _write_chosen(sweep, space.settings(best.params), results["best"], options, chosen)
+    _write_chosen(sweep, results, options.seed, chosen)
     if options.all_folds:
         assert isinstance(target, ExperimentTarget)
         # One trial of a second study: several workers share it as they share the others.
@@ -262,18 +270,15 @@ def _row(trial: Any, slot: int, error: str | None) -> dict[str, Any]:
     }
 
 
-def _write_chosen(sweep: Sweep, settings: Settings, best: Mapping[str, Any], options: Options, path: Path) -> None:
-    command, config = sweep.target.chosen(settings)
+def _write_chosen(sweep: Sweep, results: Mapping[str, Any], seed: int, path: Path) -> None:
+    best, trials = results["best"], len(results["trials"])
+    command, config = sweep.target.chosen(best["settings"])
     head = (
-        f"# {command} {path.name}\n# Chosen by `tides sweep`: trial {best['trial']} of {options.trials}, "
-        f"seed {options.seed}, validation score {best['value']:.6g}.\n\n"
+        f"# {command} {path.name}\n# Chosen by `tides sweep`: trial {best['trial']} of {trials}, "
+        f"seed {seed}, validation score {best['value']:.6g}.\n\n"
     )
     with atomic_write(path) as file:
         file.write((head + to_toml(config)).encode())
-
-
-def _datasets(target: ExperimentTarget, space: Space) -> list[str]:
-    return list(dict.fromkeys(cell.config["dataset"] for cell in target.cells(space.example())))
 
 
 def _published_outside(experiment: str, dataset: str, space: Space) -> list[str]:

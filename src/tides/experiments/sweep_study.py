@@ -9,12 +9,14 @@ way to the older one.
 import hashlib
 import json
 import logging
+import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
-from tides.errors import ConfigError, TidesError
+from tides.errors import ConfigError, Diverged, TidesError
 
 try:
     import optuna
@@ -145,9 +147,29 @@ def _open_storage(storage: str, place: str, heartbeat: int) -> optuna.storages.R
             except SQLAlchemyError as error:
                 # Workers that start at the same moment get into each other's way when they create the tables.
                 if not patience:
-                    raise ConfigError(f"--storage {place}: {error}") from error
+                    raise ConfigError(f"--storage {place}: {_reason(error)}") from error
         time.sleep(patience)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """The first line of what the data base itself says."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """A data base that is full, locked or gone ends a worker; the sweep can be continued."""
+    try:
+        yield
+    except Exception as error:
+        # Optuna wraps what the data base says, and then stumbles over it.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, SQLAlchemyError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise TidesError(f"--storage: {_reason(cause)}; repeat the command to continue") from error
 
 
 def settle(
@@ -163,6 +185,13 @@ def settle(
     A study that has settled more slots than `trials` keeps them. `watch` hears how many are settled and, when nothing
     is left to begin, which slots other workers still hold.
     """
+    with _answering():
+        return _settle(study, objective, trials, watch, poll)
+
+
+def _settle(
+    study: optuna.Study, objective: Callable[[Trial], float], trials: int, watch: Watch, poll: float
+) -> list[FrozenTrial]:
     silence = _Silence(study)
     trials = max(trials, 1 + max(map(slot_of, filter(is_settled, study.get_trials(deepcopy=False))), default=-1))
 
@@ -172,7 +201,11 @@ def settle(
         if slot >= trials or any(is_settled(t) or not t.state.is_finished() for t in older):
             raise _Surplus
         try:
-            return objective(trial)
+            value = objective(trial)
+            if math.isnan(value):
+                # Optuna would call it a failure that nobody has settled.
+                raise Diverged("the score is not a number")
+            return value
         except TidesError as error:
             trial.set_user_attr(_ERROR, str(error))
             raise

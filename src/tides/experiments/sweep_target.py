@@ -4,6 +4,7 @@ A target turns settings into one validation score. Test cases are never part of 
 while a configuration is being tried is neither read nor kept.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -210,12 +211,15 @@ def numbers(results: Any, path: str) -> list[float]:
     elif isinstance(results, Mapping) and name in results:
         entries = [results[name]]
     else:
-        known = f"a list of {len(results)}" if isinstance(results, list) else ", ".join(map(str, results or ()))
+        known = ", ".join(results) if isinstance(results, Mapping) else f"a {type(results).__name__}"
         raise ConfigError(f"objective: {name!r} is not among the results ({known})")
     if rest:
         return [number for entry in entries for number in numbers(entry, rest)]
-    if any(entry is None for entry in entries):
-        raise Diverged(f"{path}: training left no finite value")
+    for entry in entries:
+        if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int | float)):
+            raise ConfigError(f"objective: {name!r} is a {type(entry).__name__}, wanted the path of a number")
+        if entry is None or not math.isfinite(entry):
+            raise Diverged(f"{name}: training left no finite value")
     return [float(entry) for entry in entries]
 
 
