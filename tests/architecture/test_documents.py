@@ -13,7 +13,8 @@ from tides.nn import config
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(DOCS.rglob("*.md"))]
+BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+PAGES = [*(ROOT / name for name in BESIDE), *sorted(DOCS.rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
 
 

@@ -27,8 +27,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README, contributing guide and every page of the documentation."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README, contributing guide, the examples' page and every page of the documentation."""
+    beside = [ROOT / page for page in ("README.md", "CONTRIBUTING.md", "examples/README.md")]
+    return [*beside, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name(page: Path) -> str:

@@ -23,8 +23,10 @@ def load(name: str) -> ModuleType:
 def test_every_example_has_a_test() -> None:
     tested = Path(__file__).read_text()
     assert len(EXAMPLES) >= 2
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     for path in EXAMPLES:
         assert f'load("{path.stem}")' in tested, path.name
+        assert f"| `{path.name}` |" in page, path.name
 
 
 def test_classify_irregular() -> None:

@@ -1,11 +1,13 @@
-"""The tables of the reproduction pages are those that the committed records give today."""
+"""The tables of README and of the reproduction pages are those that the committed records give today."""
 
+import json
+import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, last_digit
 from tests.reports.synthetic import FIGURES
 from tides.records import read_records
 from tides.reports import REPORTS
@@ -39,9 +41,15 @@ def test_tables_come_from_the_records(page: Path, tmp_path: Path, monkeypatch: p
     )
 
 
+def table(section: str, page: Path = ROOT / "README.md") -> list[list[str]]:
+    """The rows of the first table of a section, without its head."""
+    text = page.read_text(encoding="utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
 def test_the_readme_shows_the_forecasting_records() -> None:
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Forecasting biological systems")[2]
-    shown = [line for line in section.partition("\n## ")[0].splitlines() if line.count("|") == 5][2:]
+    shown = table("Forecasting biological systems")
     errors = {
         (record.config["dataset"], record.config["variant"]): f"{mean:.4f} ± {std:.4f}"
         for record in read_records(ROOT / "results" / "physiome")
@@ -49,6 +57,60 @@ def test_the_readme_shows_the_forecasting_records() -> None:
         for mean, std in [(record.results["test_mse"], record.results["test_mse_std"])]
     }
     assert len(shown) == 12
-    for line in shown:
-        dataset, _, paper, recommended = (cell.strip() for cell in line.strip("|").split("|"))
+    for dataset, _, paper, recommended in shown:
         assert (paper, recommended) == (errors[dataset, "paper"], errors[dataset, "recommended"])
+
+
+def test_the_readme_shows_the_random_drop_records() -> None:
+    page = (ROOT / "docs" / "reproduce" / "random-drop.md").read_text(encoding="utf-8")
+    for model, *accuracies in table("Fewer observations than in training"):
+        row = next(line for line in page.splitlines() if line.startswith(f"| {model.partition(' ')[0]} | 2"))
+        for accuracy in accuracies:
+            assert accuracy.replace(" ± ", "<br>± ") in row, f"{model}: {accuracy}"
+
+
+def steps(file: str) -> dict[tuple[str, int], dict[str, float]]:
+    """Seconds of a training step, of the same step as a CUDA graph, and bytes, by backend and length."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / file).read_text(encoding="utf-8"))["summary"]["rows"]
+    return {
+        (row["backend"], row["length"]): {
+            "step": row["step"]["median"],
+            "graph": ((row["graph"] or {}).get("step") or {}).get("median", float("nan")),
+            "memory": row["memory"]["peak"],
+        }
+        for row in rows
+        if row["workload"] == "paper-100k" and row["status"] == "ok"
+    }
+
+
+UNITS = {"ms": 1e-3, "s": 1.0, "MB": 1e6, "GB": 1e9}
+
+
+def assert_measured(shown: str, measured: float, where: str) -> None:
+    """A number with its unit, rounded to the digits that are shown."""
+    number, unit = shown.split()
+    # Whole numbers of several digits are rounded to the last one.
+    tolerance = last_digit(number) or 1.0
+    assert abs(float(number.replace(",", "")) - measured / UNITS[unit]) <= 0.51 * tolerance, f"{where}: {shown}"
+
+
+def test_the_readme_shows_the_measured_speed() -> None:
+    now, before = steps("cuda-h200-triton.json"), steps("cuda-h200.json")
+    shown = table("Speed")
+    assert len(shown) == 4
+    columns = [("triton", kind) for kind in ("step", "graph", "memory")]
+    columns += [(model, kind) for model in ("naive", "transformer") for kind in ("step", "memory")]
+    for length, *cells in shown:
+        for (backend, kind), cell in zip(columns, cells, strict=True):
+            if cell:
+                key = backend, int(length.replace(",", ""))
+                assert_measured(cell, (now.get(key) or before[key])[kind], f"{length}, {backend}, {kind}")
+
+
+def test_the_page_about_long_sequences_shows_the_measured_speed() -> None:
+    text = (ROOT / "docs" / "maths" / "long-sequences.md").read_text(encoding="utf-8")
+    found = re.search(r"one GPU, L = 10⁶, step \(measured\) \| (.*?), (.*?) \|", text)
+    assert found
+    measured = steps("cuda-h200-triton.json")["triton", 1_000_000]
+    assert_measured(found[1], measured["step"], "long sequences")
+    assert_measured(found[2], measured["memory"], "long sequences")
