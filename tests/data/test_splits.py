@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tides.data import IrregularDataset, IrregularSeries, folds, from_wide, split, temporal_split
+from tides.data import IrregularDataset, IrregularSeries, folds, forecast_windows, from_wide, split, temporal_split
 from tides.errors import ConfigError, DataError
 
 
@@ -91,6 +91,14 @@ def test_temporal_parts_never_look_ahead() -> None:
     assert min(one.times[0] for one in future) >= 14.0
     assert past.ids == list(range(7))
     assert 7 not in [*past.ids, *present.ids]
+
+
+def test_temporal_questions_are_not_answered_from_the_future() -> None:
+    data = IrregularDataset([IrregularSeries(np.zeros((9, 1)), i + np.arange(9.0), id=i) for i in range(30)])
+    past, future = temporal_split(forecast_windows(data, cut=0.5), at=[20.0])
+    assert max(one.query_times[-1] for one in past) < 20.0
+    assert min(one.times[0] for one in future) >= 20.0
+    assert (len(past), len(future)) == (12, 10)
 
 
 def test_temporal_groups_keep_their_earliest_part() -> None:

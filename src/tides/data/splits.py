@@ -55,24 +55,24 @@ def temporal_split(
     """Parts before, between and after the times `at`: the past trains, the future tests.
 
     `at` holds numbers in the data set's unit, or dates where its times were dates; where those had a zone, a date
-    without one is in UTC. A series that crosses a boundary is left out, or with `straddle="cut"` divided there;
-    labelled series cannot be cut, since both pieces would carry the label. A group keeps only its earliest part.
+    without one is in UTC. A series that crosses a boundary, with its observations or with the times that it is asked
+    about, is left out, or with `straddle="cut"` divided there; series with a label or a question cannot be cut, since
+    both pieces would carry it. A group keeps only its earliest part, unless its series are cut.
     """
     edges = _edges(at, data)
     if straddle not in ("drop", "cut"):
         raise DataError(f"straddle={straddle!r}; wanted 'drop' or 'cut'")
     if straddle == "cut" and any(one.label is not None or one.target is not None for one in data):
         raise DataError("straddle='cut' would put pieces with the same label or target on both sides; use 'drop'")
-    ends = [(times[0], times[-1]) if len(times := data.times(i)) else (np.nan, np.nan) for i in range(len(data))]
-    first = np.searchsorted(edges, [start for start, _ in ends], side="right")
-    last = np.searchsorted(edges, [stop for _, stop in ends], side="right")
     if straddle == "cut":
         pieces = [_pieces(one, edges) for one in data]
         return tuple(
             IrregularDataset([piece[i] for piece in pieces if len(piece[i])], schema=data.schema)
             for i in range(len(edges) + 1)
         )
-    inside = (first == last) & ~np.isnan([start for start, _ in ends])
+    begin, end = _extents(data)
+    first, last = (np.searchsorted(edges, moments, side="right") for moments in (begin, end))
+    inside = (first == last) & ~np.isnan(begin)
     if data.groups is not None:
         earliest: dict[Any, int] = {}
         for group, part in zip(data.groups, first, strict=True):
@@ -80,6 +80,22 @@ def temporal_split(
         own = [group is None or earliest[group] == p for group, p in zip(data.groups, first, strict=True)]
         inside &= np.array(own, np.bool_)
     return tuple(data[inside & (first == i)] for i in range(len(edges) + 1))
+
+
+def _extents(data: IrregularDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each series begins and ends, questions included; NaN where it has no step."""
+    asks = len(data) > 0 and data[0].query_times is not None
+    # Only a whole series knows what it is asked; without questions its times do, which cost less.
+    clocks = [_moments(one) for one in data] if asks else [data.times(i) for i in range(len(data))]
+    ends = [(clock[0], clock[-1]) if len(clock) else (np.nan, np.nan) for clock in clocks]
+    begin, end = np.array(ends, np.float64).reshape(-1, 2).T
+    return begin, end
+
+
+def _moments(series: IrregularSeries) -> NDArray[np.float64]:
+    """Times of observations and of targets, which are values of their time as well."""
+    asked = series.query_times
+    return series.times if asked is None else np.union1d(series.times, asked)
 
 
 def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
