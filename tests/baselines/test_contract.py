@@ -160,3 +160,13 @@ def test_predictions_do_not_depend_on_the_unit_of_time(name: str) -> None:
         scaled = batch._replace(gaps=batch.gaps * unit, times=batch.times * unit, query_times=batch.query_times * unit)
         answers.append(answer(name, model, scaled))
     torch.testing.assert_close(answers[1], answers[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["transformer", "rformer", "ncde", "nrde", "log-ncde", "gru-d"])
+def test_time_counts_from_the_first_observation(name: str) -> None:
+    """However long before it the series began: in single precision a sum from there would lose the gaps."""
+    model, batch = make(name).float().eval(), draw()
+    values, gaps = batch.values.float(), batch.gaps.float()
+    wanted = model(values, gaps, observed=batch.observed, valid=batch.valid)
+    gaps[:, 0] = 1e8
+    torch.testing.assert_close(model(values, gaps, observed=batch.observed, valid=batch.valid), wanted)

@@ -78,5 +78,5 @@ def last_values(series: Series) -> tuple[Tensor, Tensor]:
     known = before >= 0
     rows = before.clamp_min(0)
     values = series.values.gather(1, rows).masked_fill(~known, 0)
-    elapsed = (series.gaps.cumsum(-1) - series.gaps[:, :1]).unsqueeze(-1).expand_as(series.values)
+    elapsed = series.elapsed.unsqueeze(-1).expand_as(series.values)
     return values, elapsed - elapsed.gather(1, rows).masked_fill(~known, 0)

@@ -28,6 +28,11 @@ class Series(NamedTuple):
     padded: bool = True
     """False where every step of the batch is known to be valid."""
 
+    @property
+    def elapsed(self) -> Tensor:
+        """(b, l): time since the first step in units of the time scale; padding repeats the last valid one."""
+        return elapsed(self.gaps)
+
 
 class Inputs(nn.Module):
     """Calibration buffers and what a config asks to be put beside the values."""
@@ -87,5 +92,9 @@ def elapsed_share(gaps: Tensor) -> Tensor:
     Padding, whose gaps are 0, repeats the last valid time.
     """
     total = gaps.sum(-1, keepdim=True)
-    elapsed = gaps.cumsum(-1) - gaps[..., :1]
-    return elapsed / total.masked_fill(total <= 0, 1)
+    return elapsed(gaps) / total.masked_fill(total <= 0, 1)
+
+
+def elapsed(gaps: Tensor) -> Tensor:
+    """Time since the first step (…, l); however long the first gap is, it costs the others no digits."""
+    return torch.cat([torch.zeros_like(gaps[..., :1]), gaps[..., 1:]], dim=-1).cumsum(-1)

@@ -23,7 +23,7 @@ class Path(NamedTuple):
 
 def make_path(series: Series, config: ClassificationConfig) -> Path:
     """Time channel if asked for, filled values, intensities if asked for."""
-    elapsed = series.gaps.cumsum(-1) - series.gaps[:, :1]
+    elapsed = series.elapsed
     total = elapsed[:, -1:]
     last = (series.valid.sum(-1, keepdim=True) - 1).clamp_min(0)
     count = torch.arange(elapsed.shape[1], device=elapsed.device).minimum(last).to(elapsed.dtype)

@@ -90,7 +90,7 @@ class Transformer(Classifier):
 
     def _moments(self, series: Series) -> Tensor:
         if self.positions == "elapsed":
-            return series.gaps.cumsum(-1) - series.gaps[:, :1]
+            return series.elapsed
         return torch.arange(series.gaps.shape[1], device=series.gaps.device, dtype=series.gaps.dtype).unsqueeze(0)
 
 
