@@ -19,7 +19,7 @@ from tides.data.pivot import Duplicates
 from tides.data.schema import Schema
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import Columns, Labels, is_matrix, is_table, read_series
-from tides.estimators.recipe import RECIPE, network_config, split_off, train_config
+from tides.estimators.recipe import RECIPE, Split, network_config, split_off, train_config
 from tides.estimators.scikit import (
     BaseEstimator,
     check_consistent_length,
@@ -169,22 +169,17 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if len(data) < 2:
             raise DataError(f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series")
 
-    def _fit_network(self, data: IrregularDataset) -> None:
+    def _fit_network(self, data: IrregularDataset) -> Split:
         """Split, build, calibrate and train on series that carry their labels."""
-        try:
-            generator = check_random_state(self.random_state)
-        except ValueError as error:
-            raise ConfigError(f"random_state: found {self.random_state!r}, wanted a whole number or None") from error
-        given = isinstance(self.random_state, Integral)
-        seed = int(self.random_state if given else generator.randint(2**31 - 1))
-        device = local_device(self.device)
+        seed, device = self._draw_seed(), local_device(self.device)
         check_device(device)
-        parts = self._parts(data, seed)
-        config = network_config(self, data, self._input_size(data))
+        split = self._split(data, seed)
+        config = network_config(self, data)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._network(config, data).to(device)
-        self.task_ = self._task(parts[0])
+            network = self._network(config, data, split.training).to(device)
+        self.task_ = self._task(split.training)
+        parts = self._parts(split)
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
         folder = None if self.folder is None else Path(self.folder)
         progress = self.verbose if callable(self.verbose) else bool(self.verbose)
@@ -194,18 +189,28 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.history_ = result.history
         self.best_epoch_ = result.best_epoch
         self.n_iter_ = result.epochs
+        return split
 
-    def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+    def _draw_seed(self) -> int:
+        try:
+            generator = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ConfigError(f"random_state: found {self.random_state!r}, wanted a whole number or None") from error
+        given = isinstance(self.random_state, Integral)
+        return int(self.random_state if given else generator.randint(2**31 - 1))
+
+    def _split(self, data: IrregularDataset, seed: int) -> Split:
         train, val = split_off(data, self.validation, seed)
         self.series_ = {"training": len(train), "validation": 0 if val is None else len(val)}
-        return train, val
+        return Split(train, val, seed)
 
-    def _input_size(self, data: IrregularDataset) -> int:
-        return len(data.channels)
+    def _parts(self, split: Split) -> tuple[IrregularDataset, IrregularDataset | None]:
+        """What the network trains on, and what chooses the epoch."""
+        return split.training, split.validation
 
     @abstractmethod
-    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
-        """A new network for this data."""
+    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
+        """A new network for this data, of which some series train it."""
 
     @abstractmethod
     def _task(self, train: IrregularDataset) -> Task:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -20,23 +19,13 @@ from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_series, is_table
 from tides.estimators.intervals import Array, Calibrated
-from tides.estimators.origins import Origins, join_static
+from tides.estimators.origins import Backtest, Origins, ask_at, join_static
 from tides.estimators.questions import query_times, time_span
-from tides.estimators.recipe import RECIPE, split_off
+from tides.estimators.recipe import RECIPE, Split, split_off
 from tides.estimators.scikit import check_is_fitted
 from tides.nn.config import TIDESConfig
 from tides.nn.forecaster import Forecaster
 from tides.training.tasks import Forecasting
-
-
-class Backtest(NamedTuple):
-    """Answers at random origins of series whose future is known; arrays are (m, c) over all asked times."""
-
-    mean: Array
-    spread: Array
-    truth: Array
-    scored: NDArray[np.bool_]
-    questions: IrregularDataset
 
 
 class TIDESForecaster(TIDESEstimator):
@@ -156,8 +145,8 @@ class TIDESForecaster(TIDESEstimator):
                 f"horizon: only {sum(asking)} of {len(rows)} series have an observation within {self.horizon_:g} "
                 f"{data.unit or ''} after another one; wanted at least two"
             )
-        self._fit_network(rows[np.flatnonzero(asking)])
-        self._calibrate()
+        split = self._fit_network(rows[np.flatnonzero(asking)])
+        self.calibrated_ = self._calibrate(split)
         return self
 
     def predict(self, X: Any, at: Any = None, *, times: Any = None) -> Any:
@@ -202,7 +191,7 @@ class TIDESForecaster(TIDESEstimator):
         if len(rows) == 0:
             raise DataError(f"X: no series has an observation within {self.horizon_:g} after another one")
         questions = self._origins.fixed(rows, per_series, seed)
-        return self._scored(questions)
+        return Backtest.of(questions, self.answer(questions))
 
     @property
     def _origins(self) -> Origins:
@@ -222,46 +211,42 @@ class TIDESForecaster(TIDESEstimator):
             )
         return row
 
-    def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
-        rest, self._kept = split_off(data, self.calibration, seed, "calibration")
+    def _split(self, data: IrregularDataset, seed: int) -> Split:
+        rest, kept = split_off(data, self.calibration, seed, "calibration")
         train, val = split_off(rest, self.validation, seed + 1)
-        self._seed = seed
-        kept, chosen = (0 if part is None else len(part) for part in (self._kept, val))
-        self.series_ = {"training": len(train), "validation": chosen, "calibration": kept}
-        self._scales = Scaling.fit(train)
-        repeated = train[np.tile(np.arange(len(train)), self.origins)]
-        return repeated.map(self._origins.fresh), None if val is None else self._origins.fixed(val, 4, seed)
+        chosen, calibrated = (0 if part is None else len(part) for part in (val, kept))
+        self.series_ = {"training": len(train), "validation": chosen, "calibration": calibrated}
+        return Split(train, val, seed, kept)
 
-    def _network(self, config: TIDESConfig, data: IrregularDataset) -> nn.Module:
+    def _parts(self, split: Split) -> tuple[IrregularDataset, IrregularDataset | None]:
+        train, val = split.training, split.validation
+        repeated = train[np.tile(np.arange(len(train)), self.origins)]
+        return repeated.map(self._origins.fresh), None if val is None else self._origins.fixed(val, 4, split.seed)
+
+    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
         c = len(self.schema_.channels)
         if self.smoothing:
             config = config.replace(bidirectional=True)
         readout = config.hold == "following" and not config.bidirectional
         network = Forecaster(config, 2 * c if self.gaussian else c, "readout" if readout else "steps")
         # From whole series: random windows would give other scales every time, and perhaps no gap at all.
-        shift, scale = torch.from_numpy(self._scales.mean), torch.from_numpy(self._scales.std)
+        scaling = Scaling.fit(train)
+        shift, scale = torch.from_numpy(scaling.mean), torch.from_numpy(scaling.std)
         gaps = torch.from_numpy(np.concatenate([np.diff(data.times(i)) for i in range(len(data))]))
         beyond = (0, c if self.gaussian else 0)
         return network.calibrate(gaps, shift, scale, pad(shift[:c], beyond), pad(scale[:c], beyond, value=1.0))
 
     def _task(self, train: IrregularDataset) -> Forecasting:
-        scale = tuple(self._scales.std[: len(self.schema_.channels)].tolist())
+        scale = tuple(Scaling.fit(train).std[: len(self.schema_.channels)].tolist())
         return Forecasting(scale, self.gaussian, self.input_drop)
 
-    def _calibrate(self) -> None:
-        kept, c = self._kept, len(self.schema_.channels)
-        self.calibrated_ = Calibrated.none(c)
-        if kept is not None:
-            found = self._scored(self._origins.fixed(kept, 4, self._seed + 2))
-            self.calibrated_ = Calibrated.fit(found.mean, found.spread, found.truth, found.scored, len(kept))
-        del self._kept, self._scales, self._seed
-
-    def _scored(self, questions: IrregularDataset) -> Backtest:
-        found = self.answer(questions)
-        mean, spread = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
-        truth = np.concatenate([one.target for one in questions])
-        scored = np.concatenate([one.target_observed for one in questions])
-        return Backtest(mean, spread, truth, scored, questions)
+    def _calibrate(self, split: Split) -> Calibrated:
+        kept = split.calibration
+        if kept is None:
+            return Calibrated.none(len(self.schema_.channels))
+        questions = self._origins.fixed(kept, 4, split.seed + 2)
+        found = Backtest.of(questions, self.answer(questions))
+        return Calibrated.fit(found.mean, found.spread, found.truth, found.scored, len(kept))
 
     def _moments(self, X: Any, at: Any, times: Any) -> list[tuple[Array, Array]]:
         """Mean and spread (q, c) of every series, in the order of the questions."""
@@ -271,13 +256,8 @@ class TIDESForecaster(TIDESEstimator):
         zone = zone_of(X, self.time) if is_table(X) and self.time is not None else None
         asked = query_times(at, data, self.schema_, counted=is_series(X), zone=zone)
         orders = [np.argsort(moments, kind="stable") for moments in asked]
-        c = len(self.schema_.channels)
         questions = [
-            self._row(one).replace(
-                query_times=moments[order],
-                target=np.zeros((len(moments), c)),
-                target_observed=np.zeros((len(moments), c), np.bool_),
-            )
+            ask_at(self._row(one), moments[order], len(self.schema_.channels))
             for one, moments, order in zip(data, asked, orders, strict=True)
         ]
         found = self.answer(IrregularDataset(questions, channels=self._inputs(data)))

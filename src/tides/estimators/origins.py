@@ -1,7 +1,8 @@
 """Forecast questions from whole series: an origin, what was known then, what came within the horizon."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,24 @@ _HIDDEN = 0.25
 
 Draw = Callable[[int], int]
 """A random whole number from 0 up to, not including, the argument."""
+
+
+class Backtest(NamedTuple):
+    """Answers at random origins of series whose future is known; arrays are (m, c) over all asked times."""
+
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    truth: NDArray[np.float64]
+    scored: NDArray[np.bool_]
+    questions: IrregularDataset
+
+    @classmethod
+    def of(cls, questions: IrregularDataset, answers: Sequence[tuple[NDArray[np.float64], ...]]) -> "Backtest":
+        """From mean and spread (q, c) for each question."""
+        mean, spread = (np.concatenate(part) for part in zip(*answers, strict=True))
+        truth = np.concatenate([one.target for one in questions])
+        scored = np.concatenate([one.target_observed for one in questions])
+        return cls(mean, spread, truth, scored, questions)
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,12 @@ def _some(rows: NDArray[np.int64], count: int, draw: Draw) -> NDArray[np.int64]:
         j = i + draw(len(rows) - i)
         rows[i], rows[j] = rows[j], rows[i]
     return rows[:count]
+
+
+def ask_at(series: IrregularSeries, times: NDArray[np.float64], targets: int) -> IrregularSeries:
+    """A question about these times to which nobody knows the answers."""
+    blank = np.zeros((len(times), targets))
+    return series.replace(query_times=times, target=blank, target_observed=blank > 0)
 
 
 def join_static(series: IrregularSeries) -> IrregularSeries:

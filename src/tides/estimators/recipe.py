@@ -13,7 +13,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,11 +45,11 @@ class Recipe:
 RECIPE = Recipe()
 
 
-def network_config(estimator: Any, data: IrregularDataset, input_size: int) -> TIDESConfig:
+def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
     """The architecture that the estimator's arguments ask for, on this training data."""
     _check_table("model", estimator.model)
     fields: dict[str, Any] = {
-        "input_size": input_size,
+        "input_size": len(data.channels),
         "hidden_size": estimator.hidden_size,
         "state_size": estimator.state_size,
         "depth": estimator.depth,
@@ -94,6 +94,17 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 def _check_table(name: str, found: Any) -> None:
     if found is not None and not isinstance(found, Mapping):
         raise ConfigError(f"{name}: found {found!r}, wanted a mapping from names to values")
+
+
+class Split(NamedTuple):
+    """What becomes of the series of a fit."""
+
+    training: IrregularDataset
+    validation: IrregularDataset | None
+    """They choose the best epoch."""
+    seed: int
+    calibration: IrregularDataset | None = None
+    """They calibrate a forecaster's intervals."""
 
 
 def split_off(

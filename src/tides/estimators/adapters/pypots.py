@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
 from tides.estimators.classifier import TIDESClassifier
-from tides.estimators.recipe import RECIPE
+from tides.estimators.recipe import RECIPE, Split
 
 Dictionary = Mapping[str, Any]
 
@@ -79,8 +79,8 @@ class _WithValidation(TIDESClassifier):
 
     _last: int | None = None
 
-    def _parts(self, data: IrregularDataset, seed: int) -> tuple[IrregularDataset, IrregularDataset | None]:
+    def _split(self, data: IrregularDataset, seed: int) -> Split:
         if self._last is None:
-            return super()._parts(data, seed)
+            return super()._split(data, seed)
         self.series_ = {"training": len(data) - self._last, "validation": self._last}
-        return data[: -self._last], data[-self._last :]
+        return Split(data[: -self._last], data[-self._last :], seed)
