@@ -8,7 +8,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 from tests.estimators.series import FAST, levels
-from tides.data import from_wide
+from tides.data import IrregularDataset, from_wide
 from tides.errors import ConfigError, DataError
 from tides.estimators import TIDESClassifier, TIDESForecaster
 
@@ -38,6 +38,8 @@ def test_nothing_is_no_data(estimator: Any) -> None:
     estimator.fit(levels(12))
     with pytest.raises(DataError, match="X: holds no series"):
         estimator.predict(levels(12)[:0])
+    with pytest.raises(DataError, match="X holds no case"):
+        estimator.predict([])
 
 
 def test_features_are_counted_anew_in_every_fit() -> None:
@@ -79,3 +81,37 @@ def test_plain_series_are_told_their_unit() -> None:
         cross_val_score(TIDESForecaster("2h", **QUICK), levels(12), cv=2, error_score="raise")
     scores = cross_val_score(TIDESForecaster("2h", unit="h", **QUICK), levels(12), cv=2, error_score="raise")
     assert np.isfinite(scores).all()
+
+
+def test_series_and_tables_have_times_of_their_own() -> None:
+    table = smokers("light", "heavy").drop(columns="smokes")
+    of_series, of_tables = (
+        TIDESClassifier(**QUICK).fit(levels(12)),
+        TIDESClassifier(id="p", time="t", label="y", **QUICK),
+    )
+    with pytest.raises(DataError, match="times: the series have times of their own"):
+        of_series.predict(levels(12), times=np.arange(3.0))
+    with pytest.raises(DataError, match="times: the table has times of its own in column 't'"):
+        of_tables.fit(table, times=np.arange(4.0))
+
+
+def test_a_data_set_has_the_channels_and_the_unit_of_training() -> None:
+    data = levels(12)
+    model = TIDESClassifier(**QUICK).fit(data)
+    wanted = model.predict_proba(data)
+    # Names and units that nobody stated contradict nothing.
+    for channels, unit in ((("a", "b"), None), (None, "h"), (None, None)):
+        found = model.predict_proba(IrregularDataset(list(data), channels=channels, unit=unit))
+        np.testing.assert_array_equal(found, wanted)
+    unnamed = TIDESClassifier(**QUICK).fit(IrregularDataset(list(data)))
+    np.testing.assert_array_equal(unnamed.predict_proba(data), unnamed.predict_proba(list(data)))
+    for channels, unit, message in (
+        (("a", "c"), "h", "X: channel 'c' is new; the model was trained on 'a', 'b'"),
+        (("b", "a"), "h", "X: found channels 'b', 'a'; the model was trained on 'a', 'b'"),
+        (("a", "b"), "min", "X: times are in 'min'; the model was trained in 'h'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.predict(IrregularDataset(list(data), channels=channels, unit=unit))
+    one = [series.replace(values=series.values[:, :1], observed=series.observed[:, :1]) for series in data]
+    with pytest.raises(DataError, match="X: found channels 'a'; the model was trained on 'a', 'b'"):
+        model.predict(IrregularDataset(one, channels=("a",)))
