@@ -1,6 +1,5 @@
 """How good is a fitted estimator on series that it has not seen? Plain numbers, from which reports draw."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,10 +123,12 @@ def _by_lead(
 ) -> list[dict[str, float]]:
     """Errors and coverage by how far ahead was asked, in bins with about as many answers each; the past is left out."""
     ahead = leads > 0
-    edges = np.unique(np.quantile(leads[ahead], np.linspace(0, 1, _LEAD_BINS + 1))) if ahead.any() else np.empty(0)
+    inner = np.quantile(leads[ahead], np.linspace(0, 1, _LEAD_BINS + 1)[1:-1]) if ahead.any() else np.empty(0)
+    # Leads on a grid make some of these quantiles equal.
+    bins = np.searchsorted(np.unique(inner), leads)
     rows = []
-    for low, high in pairwise(edges):
-        chosen = scored & ((leads > low) | (leads == edges[0]))[:, None] & (leads <= high)[:, None] & ahead[:, None]
+    for place in range(_LEAD_BINS):
+        chosen = scored & (ahead & (bins == place))[:, None]
         if chosen.any():
             rows.append(
                 {
