@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
+from tides.data.scaling import Scaling
 from tides.data.uea import UEADataset, make_store
 from tides.data.walker import WALKER_SEEDS, walker_permutation
 from tides.errors import ConfigError, DataError
@@ -41,8 +42,8 @@ def uea_split(
     if scaling not in ("zscore", "raw"):
         raise ConfigError(f"scaling={scaling!r}; wanted 'zscore' or 'raw'")
     parts = uea_rows(dataset, protocol, seed, allow_partial=allow_partial)
-    center, scale = _statistics(dataset, parts[0]) if scaling == "zscore" else (np.zeros(1), np.ones(1))
-    train, val, test = (_take(dataset, rows, center, scale) for rows in parts)
+    scores = Scaling.fit(dataset[parts[0]]) if scaling == "zscore" else None
+    train, val, test = (_take(dataset, rows, scores) for rows in parts)
     return train, val, test
 
 
@@ -148,26 +149,9 @@ def _shuffle_split(rows: _Rows, share: float, seed: int) -> tuple[_Rows, _Rows]:
     return shuffled[held:], shuffled[:held]
 
 
-def _statistics(dataset: UEADataset, rows: _Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation per channel over the observed training entries; a constant channel is left as is."""
-    width = len(dataset.channels)
-    count, total, square = np.zeros(width), np.zeros(width), np.zeros(width)
-    cases = [dataset[int(row)] for row in rows]
-    for case in cases:
-        count += case.observed.sum(axis=0)
-        total += np.where(case.observed, case.values, 0.0).sum(axis=0, dtype=np.float64)
-    mean = total / np.maximum(count, 1)
-    # A second pass: the squares of raw values would lose the variance of channels far from zero.
-    for case in cases:
-        square += (np.where(case.observed, case.values - mean, 0.0) ** 2).sum(axis=0)
-    std = np.sqrt(square / np.maximum(count, 1))
-    return mean, np.where(std > 0, std, 1.0)
-
-
-def _take(
-    dataset: UEADataset, rows: _Rows, center: NDArray[np.float64], scale: NDArray[np.float64]
-) -> IrregularDataset:
-    cases = [((dataset[int(row)].values - center) / scale).astype(np.float32) for row in rows]
+def _take(dataset: UEADataset, rows: _Rows, scaling: Scaling | None) -> IrregularDataset:
+    cases = [dataset[int(row)].values for row in rows]
+    scaled = [case if scaling is None else scaling.scale(case) for case in cases]
     labels = dataset.labels
     assert labels is not None  # a UEA file always has them
-    return IrregularDataset(make_store(cases, labels[rows], rows), schema=dataset.schema)
+    return IrregularDataset(make_store(scaled, labels[rows], rows), schema=dataset.schema)
