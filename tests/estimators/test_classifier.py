@@ -246,9 +246,12 @@ def test_class_weights() -> None:
         TIDESClassifier(**FAST, class_weight={"low": 1.0}).fit(data)
     with pytest.raises(ConfigError, match="class_weight: found 'even'"):
         TIDESClassifier(**FAST, class_weight="even").fit(data)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"class_weight: found \[1, 2\], wanted 'balanced', a mapping or None"):
+        TIDESClassifier(**FAST, class_weight=[1, 2]).fit(data)  # type: ignore[arg-type]
     for weight, message in (
         (-5.0, "found -5.0 for class 'high'"),
         (np.nan, "found nan"),
+        ("much", "found 'much' for class 'high'"),
         (0.0, "found 0 for every class"),
     ):
         with pytest.raises(ConfigError, match=f"class_weight: {message}"):

@@ -12,8 +12,8 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 from tests.estimators.series import FAST, levels, relaxing
-from tides.errors import DataError
-from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor
+from tides.errors import ConfigError, DataError
+from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor, load_estimator
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 1}
 
@@ -32,6 +32,20 @@ def test_a_loaded_estimator_can_be_fitted_again(tmp_path: Path) -> None:
     assert (loaded.best_epoch_, loaded.n_iter_, loaded.series_) == (model.best_epoch_, model.n_iter_, model.series_)
     again = loaded.set_params(random_state=0).fit(data, data.labels)
     np.testing.assert_array_equal(again.predict_proba(data), model.predict_proba(data))
+
+
+class Logged(TIDESClassifier):
+    """Somebody's own estimator, with nothing more to store."""
+
+
+def test_a_child_of_an_estimator_is_saved_as_its_parent(tmp_path: Path) -> None:
+    data = levels(12)
+    model = Logged(**QUICK, lr=1e-3).fit(data)
+    loaded = load_estimator(model.save(tmp_path))
+    assert (type(loaded), loaded.lr) == (TIDESClassifier, 1e-3)
+    np.testing.assert_array_equal(TIDESClassifier.load(tmp_path).predict_proba(data), model.predict_proba(data))
+    with pytest.raises(ConfigError, match="holds a TIDESClassifier, wanted a Logged"):
+        Logged.load(tmp_path)
 
 
 def test_the_number_of_features_comes_back(tmp_path: Path) -> None:

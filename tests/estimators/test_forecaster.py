@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -44,6 +45,13 @@ def test_asking_more_changes_no_answer(fitted: TIDESForecaster) -> None:
     np.testing.assert_allclose(among[:, 1:2], alone, rtol=1e-9)
 
 
+def test_times_may_be_a_tensor(fitted: TIDESForecaster) -> None:
+    fresh = relaxing(2, seed=2)
+    wanted = fitted.predict(fresh, at=[11.0, 12.5])
+    np.testing.assert_array_equal(fitted.predict(fresh, at=torch.tensor([11.0, 12.5])), wanted)
+    np.testing.assert_array_equal(fitted.predict(fresh, at=torch.tensor([[11.0, 12.5]] * 2)), wanted)
+
+
 def test_intervals_widen_with_coverage_and_lead(fitted: TIDESForecaster) -> None:
     fresh = relaxing(20, seed=3)
     for method in ("conformal", "gaussian"):
@@ -56,8 +64,9 @@ def test_intervals_widen_with_coverage_and_lead(fitted: TIDESForecaster) -> None
         assert (high < wide_high).all()
     with pytest.raises(DataError, match=r"calibration series support at most 0\.9"):
         fitted.predict_interval(fresh, "+1h", 0.99)
-    with pytest.raises(ConfigError, match="coverage: found 90"):
-        fitted.predict_interval(fresh, "+1h", 90)
+    for coverage in (90, "0.9"):
+        with pytest.raises(ConfigError, match=f"coverage: found {coverage!r}"):
+            fitted.predict_interval(fresh, "+1h", coverage)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="method: found 'bayes'"):
         fitted.predict_interval(fresh, "+1h", method="bayes")  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 """`TIDESClassifier`: to which class does a series belong?"""
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -182,20 +183,20 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     def _task(self, train: IrregularDataset) -> Classification:
         if self.class_weight is None:
             return Classification()
-        if isinstance(self.class_weight, str):
-            if self.class_weight != "balanced":
-                raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             return Classification.balanced(train)
+        if not isinstance(self.class_weight, Mapping):
+            raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
         missing = [one for one in self.classes_.tolist() if one not in self.class_weight]
         if missing:
             raise ConfigError(f"class_weight: class {missing[0]!r} has no weight")
-        weights = {one: float(self.class_weight[one]) for one in self.classes_.tolist()}
+        weights: dict[Any, Any] = {one: self.class_weight[one] for one in self.classes_.tolist()}
         for one, weight in weights.items():
-            if not 0 <= weight < np.inf:
-                raise ConfigError(f"class_weight: found {weight} for class {one!r}, wanted a finite number ≥ 0")
+            if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+                raise ConfigError(f"class_weight: found {weight!r} for class {one!r}, wanted a finite number ≥ 0")
         if not any(weights.values()):
             raise ConfigError("class_weight: found 0 for every class, wanted a weight above zero for some")
-        return Classification(tuple(weights.values()))
+        return Classification(tuple(map(float, weights.values())))
 
     def _facts(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist()}

@@ -29,14 +29,18 @@ _OF_THE_FIT = ("best_epoch", "n_iter", "series", "n_features_in", "feature_names
 
 
 def save_estimator(estimator: "TIDESEstimator", folder: Path) -> Path:
-    """See `TIDESEstimator.save`. `estimator.json` comes last: a folder that has it is complete."""
-    params = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _LEFT_OUT}
+    """See `TIDESEstimator.save`. `estimator.json` comes last: a folder that has it is complete.
+
+    A child of one of our estimators is saved as its parent, with the parent's parameters.
+    """
+    kind: Any = next(kind for kind in type(estimator).__mro__ if kind.__name__ in _HOME)
+    params = {name: getattr(estimator, name) for name in kind._get_param_names() if name not in _LEFT_OUT}
     if isinstance(params.get("class_weight"), Mapping):
         # Keys of JSON are text, classes need not be.
         params["class_weight"] = list(params["class_weight"].items())
     content = {
         "format": FORMAT,
-        "estimator": type(estimator).__name__,
+        "estimator": kind.__name__,
         "params": params,
         "schema": estimator.schema_.to_dict(),
         "static_features": list(estimator.schema_.static_names),

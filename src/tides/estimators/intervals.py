@@ -6,8 +6,10 @@ calibration series. `conformal` (split): mean ± q · spread, with q the quantil
 coverage · (1 + 1/n) for n calibration series; it makes no assumption about the shape of the errors.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from statistics import NormalDist
 from typing import Any
 
@@ -62,7 +64,8 @@ class Calibrated:
         if self.series == 0:
             return "conformal intervals need calibration series: at least 20 series in fit, and calibration > 0"
         if coverage * (1 + 1 / self.series) > 1:
-            most = self.series / (self.series + 1)
+            # Rounded down, so that it can be asked for.
+            most = math.floor(1000 * self.series / (self.series + 1)) / 1000
             return f"coverage: {self.series} calibration series support at most {most:.3f}, found {coverage}"
         unseen = [name for name, scores in zip(channels, self.scores, strict=True) if len(scores) == 0]
         if unseen:
@@ -82,8 +85,8 @@ class Calibrated:
         return cls(np.array(plain["stretch"]), scores, int(plain["calibration_series"]))
 
 
-def _check(coverage: float) -> None:
-    if not 0 < coverage < 1:
+def _check(coverage: Any) -> None:
+    if not isinstance(coverage, Real) or not 0 < float(coverage) < 1:
         raise ConfigError(f"coverage: found {coverage!r}, wanted a number between 0 and 1")
 
 

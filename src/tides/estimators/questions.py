@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tides.data.clock import encode_dates
 from tides.data.dataset import IrregularDataset
@@ -42,6 +43,8 @@ def query_times(
     # A data set may count from a day of its own.
     schema = replace(schema, origin=data.schema.origin or schema.origin)
     zero = 0 if counted else schema.offset if schema.origin is None else None
+    if isinstance(at, Tensor):
+        at = at.tolist()
     if isinstance(at, str):
         at = [word for word in at.split(",") if word.strip()]
     rows = list(at) if isinstance(at, (list, tuple)) or np.ndim(at) else [at]

@@ -1,9 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tides.errors import DataError
+from tides.estimators import TIDESClassifier
 from tides.estimators.adapters import PyPOTSTIDESClassifier
 
 SMALL: dict[str, Any] = {"hidden_size": 8, "state_size": 4, "depth": 1, "epochs": 6, "random_state": 0}
@@ -26,6 +28,30 @@ def test_dictionaries_in_and_out() -> None:
     assert set(found) == {"classification", "classification_proba"}
     assert (found["classification"] == test["y"]).mean() > 0.8
     np.testing.assert_array_equal(model.predict_proba(test), found["classification_proba"])
+
+
+def test_the_estimator_inside_can_be_saved(tmp_path: Path) -> None:
+    model = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, **SMALL).fit(samples(12), samples(4, seed=1))
+    loaded = TIDESClassifier.load(model.estimator.save(tmp_path))
+    test = samples(5, seed=2)
+    found = loaded.predict_proba({"X": test["X"]}, times=test["times"])
+    np.testing.assert_array_equal(found, model.predict_proba(test))
+
+
+@pytest.mark.parametrize("key", ["y", "times"])
+def test_sets_are_not_joined_over_a_missing_entry(key: str) -> None:
+    """Together they would have as many as there are samples, and the wrong ones."""
+    train, val = samples(12), samples(4, seed=1)
+    train[key], val[key] = train[key][:-1], np.concatenate([val[key], val[key][:1]])
+    model = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, **SMALL)
+    with pytest.raises(DataError, match=f"train_set: found 11 entries of '{key}' for 12 samples"):
+        model.fit(train, val)
+
+
+def test_an_empty_validation_set_is_named() -> None:
+    model = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, **SMALL)
+    with pytest.raises(DataError, match="val_set: holds no sample"):
+        model.fit(samples(12), {"X": np.zeros((0, 6, 3)), "y": np.zeros(0)})
 
 
 def test_without_validation_set() -> None:

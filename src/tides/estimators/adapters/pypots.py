@@ -71,6 +71,12 @@ class PyPOTSTIDESClassifier:
         X = np.asarray(data["X"], np.float64)
         if X.ndim != 3 or X.shape[1:] != (self.n_steps, self.n_features):
             raise DataError(f"{name}: X has shape {X.shape}, wanted (samples, {self.n_steps}, {self.n_features})")
+        if len(X) == 0:
+            raise DataError(f"{name}: holds no sample")
+        # Before sets are joined, where one that is too short would take the labels of the next.
+        for key in ("y", "times"):
+            if data.get(key) is not None and len(data[key]) != len(X):
+                raise DataError(f"{name}: found {len(data[key])} entries of {key!r} for {len(X)} samples")
         return X, data.get("y"), data.get("times")
 
 
