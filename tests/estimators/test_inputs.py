@@ -115,3 +115,8 @@ def test_a_data_set_has_the_channels_and_the_unit_of_training() -> None:
     one = [series.replace(values=series.values[:, :1], observed=series.observed[:, :1]) for series in data]
     with pytest.raises(DataError, match="X: found channels 'a'; the model was trained on 'a', 'b'"):
         model.predict(IrregularDataset(one, channels=("a",)))
+
+
+def test_channels_of_unequal_lengths_are_named_by_their_case() -> None:
+    with pytest.raises(DataError, match=r"X\[0\] does not hold numbers"):
+        TIDESClassifier(**QUICK).fit([[[1, 2, 3], [3, 4]], [[1, 2], [3, 4]]], [0, 1])

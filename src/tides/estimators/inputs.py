@@ -77,10 +77,18 @@ def is_matrix(X: Any) -> bool:
     if isinstance(X, IrregularDataset) or _is_dictionary(X):
         return False
     if isinstance(X, (list, tuple)):
-        rows = [np.ndim(row) == 1 and not isinstance(row, IrregularSeries) for row in X[:1]]
-        return bool(rows) and rows[0] and len({len(row) if np.ndim(row) else -1 for row in X}) == 1
+        lengths = {len(row) if _is_vector(row) else None for row in X}
+        return len(lengths) == 1 and None not in lengths
     # Sparse matrices, frames and whatever else is not a plain array: scikit-learn's checks know what to say.
     return getattr(X, "ndim", 2) != 3
+
+
+def _is_vector(row: Any) -> bool:
+    try:
+        return np.ndim(row) == 1 and not isinstance(row, IrregularSeries)
+    except ValueError:
+        # Lists of unequal lengths, of which the reader of arrays says where they are.
+        return False
 
 
 def _is_dictionary(X: Any) -> bool:
