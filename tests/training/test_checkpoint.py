@@ -47,6 +47,15 @@ def some(step: int) -> tuple[RunState, dict[str, torch.Tensor]]:
     return state, {"model/w": torch.arange(3.0) + step}
 
 
+def test_a_tensor_under_two_names_and_parts_of_one_tensor_are_kept(tmp_path: Path) -> None:
+    whole = torch.arange(6.0)
+    tensors = {"model/a": whole, "model/b": whole, "model/c": whole[1:4], "model/d": whole.view(2, 3).T}
+    CheckpointFolder(tmp_path, {}, RunState).save(RunState(), tensors)
+    found = CheckpointFolder(tmp_path, {}, RunState).load()
+    assert found is not None
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in tensors.items())
+
+
 def test_the_newest_one_comes_back_exactly(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "run", {"config": {"lr": 0.1}}, RunState)
     assert folder.load() is None

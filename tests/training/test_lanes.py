@@ -169,6 +169,10 @@ def test_an_interrupted_call_continues_and_ends_the_same(tmp_path: Path) -> None
     # Another learning rate is another run and begins at the beginning.
     (other,) = fit_side_by_side([member(1, resident)], settings.replace(lr=1e-3), folder=tmp_path)
     assert other.history[0] != wanted[0].history[0]
+    # So is a network with other settings, though its weights have the same shapes.
+    calm = replace(member(1, resident), model=model(1, dropout=0.0).calibrate(resident.times[:12].diff(dim=1)))
+    (other,) = fit_side_by_side([calm], settings, folder=tmp_path)
+    assert other.history[0] != wanted[0].history[0]
 
 
 def test_settings_that_lanes_do_not_know_are_refused() -> None:

@@ -1,5 +1,7 @@
 """Whoever watches a run hears fractions, and the monitored metric if it wants to."""
 
+import pytest
+
 from tides.training.progress import ProgressBar
 
 
@@ -30,3 +32,15 @@ def test_a_plain_function_hears_fractions_alone() -> None:
     with ProgressBar(2, 1, "loss", fractions.append) as bar:
         bar.epoch(1, 0.5)
     assert fractions == [0.5]
+
+
+def test_a_log_file_has_lines_instead_of_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tides.training.progress._SECONDS_BETWEEN_LINES", 0.0)
+    bar = ProgressBar(2, 1, "loss", True)
+    bar.epoch(1, 0.5)
+    bar.epoch(2, 0.25)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == ["epoch 2/2  val loss 0.5", "epoch 2/2  val loss 0.25"]

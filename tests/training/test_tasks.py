@@ -35,6 +35,29 @@ def questions(targets: list[list[float]]) -> IrregularDataset:
     return IrregularDataset(made)
 
 
+def test_weights_and_scales_may_be_lists_or_arrays() -> None:
+    assert Classification([1, 2]) == Classification(np.array([1.0, 2.0])) == Classification((1.0, 2.0))  # type: ignore[arg-type]
+    assert Forecasting([2.0]) == Forecasting((2.0,))  # type: ignore[arg-type]
+    assert Regression(np.array([3.0])).scale == (3.0,)  # type: ignore[arg-type]
+    batch = collate(labelled([0, 1]))
+    assert Classification([1, 3]).loss(torch.zeros(2, 2), batch).weight == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Classification((1.0, -1.0)), r"class_weights: found \(1.0, -1.0\), wanted finite numbers ≥ 0"),
+        (lambda: Classification((0.0, 0.0)), "class_weights: found zeros only"),
+        (lambda: Regression((0.0,)), r"scale: found \(0.0,\), wanted finite numbers > 0"),
+        (lambda: Forecasting(2.0), "scale: found 2.0, wanted several numbers"),
+        (lambda: Forecasting((float("nan"),)), "scale: found"),
+    ],
+)
+def test_weights_and_scales_that_nothing_can_be_learnt_with(make: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        make()
+
+
 def test_cross_entropy_with_class_weights() -> None:
     batch = collate(labelled([0, 1, 1]))
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])

@@ -64,7 +64,9 @@ class CheckpointFolder(Generic[S]):
         self.folder.mkdir(parents=True, exist_ok=True)
         name = _TENSORS.format(serial=self._serial + 1)
         try:
-            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / name)
+            # Copies, because a model may use one tensor under several names and the file may not.
+            copies = {key: x.detach().to("cpu", copy=True).contiguous() for key, x in tensors.items()}
+            save_file(copies, self.folder / name)
         except SafetensorError as error:
             (self.folder / name).unlink(missing_ok=True)
             raise TidesError(

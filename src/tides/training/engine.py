@@ -1,12 +1,11 @@
 """`fit`: the training loop. It knows tasks, not models; a run that was killed continues where it stood."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +13,11 @@ from torch import Tensor, nn
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, DataError, Diverged
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
-from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.config import TrainConfig
 from tides.training.evaluation import answer, load_batch
 from tides.training.gradients import backpropagate
+from tides.training.identity import run_identity
+from tides.training.lock import locked
 from tides.training.log import MetricsLog
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
@@ -44,7 +45,8 @@ def fit(
     """Train `model` in place on (train, validation), on the device it lives on; it ends with its best weights.
 
     With `folder`, metrics and checkpoints are kept there: the same call continues a run that was interrupted, and
-    returns at once for one that is complete. Without validation data all epochs are trained and the last one counts.
+    returns at once for one that is complete. A folder in which another process trains is refused.
+    Without validation data all epochs are trained and the last one counts.
     A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far.
     `progress` draws a bar, or is a function that is told the fraction of all steps that are done.
 
@@ -54,8 +56,10 @@ def fit(
     _check(model, task, data, config)
     world = join_world(next(model.parameters()).device)
     device = world.place(model)
-    with surroundings(config.seed, device, deterministic=config.deterministic):
-        return _Run(model, task, data, config, None if folder is None else Path(folder), world).finish(progress)
+    place = None if folder is None else Path(folder)
+    with surroundings(config.seed, device, deterministic=config.deterministic), ExitStack() as held:
+        world.from_first(lambda: held.enter_context(locked(place)))
+        return _Run(model, task, data, config, place, world).finish(progress)
 
 
 class _Run:
@@ -79,7 +83,7 @@ class _Run:
         self.state, self.best = RunState(), dict[str, Tensor]()
         self.unread: list[tuple[Tensor, Tensor, Tensor]] = []
         self.clock = time.perf_counter()
-        identity = _identity(model, task, data, config)
+        identity = run_identity(model, task, data, config)
         world.agree(identity)
         self.keeper = None if folder is None else CheckpointFolder(folder, identity, RunState)
         found = None if self.keeper is None else world.from_first(self.keeper.load)
@@ -95,9 +99,9 @@ class _Run:
         """Train what is left."""
         if self.state.stopped is None:
             writes = self.folder if self.world.is_first else None
-            log = None if writes is None else MetricsLog(writes, self.state.history)
             shown = progress if self.world.is_first else False
             with (
+                MetricsLog(writes, self.state.history) as log,
                 ProgressBar(self.config.epochs, self.per_epoch, self.config.monitor, shown) as bar,
                 self.world.joint(self.model),
             ):
@@ -107,8 +111,6 @@ class _Run:
                     stopped = self._close_epoch(bar, log)
             self.model.load_state_dict(self.best)
             self._save()
-            if log is not None:
-                log.close()
         self.world.wait()
         return self.state.result(self.folder)
 
@@ -152,14 +154,16 @@ class _Run:
             state.gradient_norm = max(state.gradient_norm, norm)
         self.unread.clear()
 
-    def _close_epoch(self, bar: ProgressBar, log: MetricsLog | None) -> bool:
+    def _close_epoch(self, bar: ProgressBar, log: MetricsLog) -> bool:
         """Validate; true if the run ends here."""
         state, config = self.state, self.config
+        if state.loss_weight == 0:
+            raise DataError("data: nothing in the training set is scored, so there is nothing to learn from it")
         row: Row = {
             "epoch": state.epoch + 1,
             "step": state.step,
             "lr_factor": rate_factor(config, state.step - 1, self.per_epoch),
-            "train_loss": state.loss_total / (state.loss_weight or 1.0),
+            "train_loss": state.loss_total / state.loss_weight,
             "gradient_norm": state.gradient_norm,
         }
         value = None
@@ -178,8 +182,7 @@ class _Run:
             state.stopped = "epochs"
         elif config.patience is not None and state.epoch - state.best_epoch >= config.patience:
             state.stopped = "patience"
-        if log is not None:
-            log.write(row)
+        log.write(row)
         bar.epoch(state.step, value)
         if state.stopped is None:
             self._save_if_due()
@@ -188,9 +191,11 @@ class _Run:
     def _validate(self, val: IrregularDataset) -> dict[str, float]:
         """Loss and metrics; those of the first process, so that all of them decide alike."""
         config = self.config
-        loss, predictions = answer(
+        loss, weight, predictions = answer(
             self.model, self.task, val, config.batch_size, autocast=config.autocast, world=self.world
         )
+        if weight == 0:
+            raise DataError("data: nothing in the validation set is scored, so it cannot choose the best epoch")
         return self.world.from_first(lambda: {"loss": loss} | point_metrics(predictions))
 
     def _diverge(self, step: int, reason: str) -> NoReturn:
@@ -234,6 +239,12 @@ class _Run:
 def _check(
     model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
 ) -> None:
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model: found a {type(model).__name__}, wanted a torch module")
+    if isinstance(task, type):
+        raise ConfigError(f"task: found the class {task.__name__}, wanted an object of it: {task.__name__}()")
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(f"config: found a {type(config).__name__}, wanted a TrainConfig")
     if not isinstance(data, tuple) or len(data) != 2:
         raise ConfigError("data: wanted a pair (train, validation); validation may be None")
     train, val = data
@@ -248,38 +259,6 @@ def _check(
         raise ConfigError(f"monitor: found {config.monitor!r}, wanted one of loss, {', '.join(task.metrics)}")
     if val is None and config.patience is not None:
         raise ConfigError(f"patience: found {config.patience}, but there is no validation data; wanted None")
-
-
-def _identity(
-    model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
-) -> dict[str, Any]:
-    """What must be the same for a run to be the same run."""
-    settings: Any = getattr(model, "config", None)
-    shapes = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in model.state_dict().items())
-    return {
-        "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
-        "task": [type(task).__name__, _settings(task)],
-        "model": _digest([type(model).__name__, settings if is_dataclass(settings) else None, shapes]),
-        "train": data[0].fingerprint(),
-        "validation": None if data[1] is None else data[1].fingerprint(),
-    }
-
-
-def _settings(task: Any) -> dict[str, Any]:
-    """What a task was made with: its fields, or the attributes of a plain object that are numbers, text or several."""
-    if is_dataclass(type(task)):
-        return asdict(task)
-    return {name: value for name, value in getattr(task, "__dict__", {}).items() if _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float))
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -17,9 +17,10 @@ from tides.training.world import World
 
 
 class Answers(NamedTuple):
-    """A data set's mean loss and the predictions behind its metrics."""
+    """A data set's mean loss, the weight of all that is scored, and the predictions behind its metrics."""
 
     loss: float
+    weight: float
     predictions: Predictions
 
 
@@ -75,7 +76,7 @@ def answer(
     for part_total, part_weight, _ in parts:
         total, weight = total + part_total, weight + part_weight
     predictions = [found for _, _, found in parts]
-    return Answers(total / weight if weight else float("nan"), type(predictions[0]).join(predictions))
+    return Answers(total / weight if weight else float("nan"), weight, type(predictions[0]).join(predictions))
 
 
 def load_batch(model: nn.Module, series: IrregularDataset) -> IrregularBatch:

@@ -5,7 +5,6 @@ backward, optimiser) is one CUDA graph, and the graphs of all models run at the 
 CPU the same steps are taken in turns, and each model ends where `fit` would leave it.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +19,9 @@ from torch.nn import functional as F
 
 from tides.errors import ConfigError
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
-from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.config import TrainConfig
 from tides.training.gradients import backpropagate
+from tides.training.identity import config_identity, digest, model_settings
 from tides.training.optimiser import Optimiser
 from tides.training.order import epoch_batches
 from tides.training.progress import EpochListener
@@ -255,11 +255,11 @@ class _Lane:
 
     def _identity(self) -> dict[str, Any]:
         """Another configuration, model or choice of series is another run."""
-        settings = {name: value for name, value in self.config.to_dict().items() if name not in BOOKKEEPING}
+        settings = config_identity(self.config)
         shapes = [(name, list(tensor.shape)) for name, tensor in self.model.state_dict().items()]
+        model = (type(self.model).__name__, model_settings(self.model), shapes)
         data = (self.member.train.tolist(), list(self.member.validation.values.shape))
-        content = repr((type(self.model).__name__, settings, shapes, data))
-        return {"config": settings, "run": hashlib.sha256(content.encode()).hexdigest()[:16]}
+        return {"config": settings, "run": digest((model, settings, data))}
 
     def _descent(self, size: int) -> Callable[[], None]:
         """A training step on the rows in `chosen`."""

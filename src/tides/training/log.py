@@ -4,7 +4,8 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from tides.training.state import Row
 
@@ -12,10 +13,17 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """`metrics.jsonl` in the run's folder. Wall times stay out of it: equal runs write equal bytes."""
+    """`metrics.jsonl` in the run's folder, or nothing at all without one.
 
-    def __init__(self, folder: Path, history: Sequence[Row]) -> None:
+    Wall times stay out of it: equal runs write equal bytes.
+    """
+
+    def __init__(self, folder: Path | None, history: Sequence[Row]) -> None:
         """Start from the epochs that the checkpoint knows; lines written after it are written again."""
+        self.path: Path | None = None
+        self._board: Any = None
+        if folder is None:
+            return
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / METRICS
         partial = self.path.with_suffix(".partial")
@@ -23,18 +31,25 @@ class MetricsLog:
         os.replace(partial, self.path)
         self._board = _tensorboard(folder, len(history))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._board is not None:
+            self._board.close()
+
     def write(self, row: Row) -> None:
         """Append one epoch."""
+        if self.path is None:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(row))
         if self._board is not None:
             for name, value in row.items():
                 if value is not None and name != "epoch":
                     self._board.add_scalar(name, value, row["epoch"])
-
-    def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
 
 
 def _line(row: Row) -> str:

@@ -6,12 +6,10 @@ CUDA device a whole step (gather, forward, backward, update) is one graph that i
 a handful of numbers per epoch.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,8 @@ from torch import Tensor, nn
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError
 from tides.training.checkpoint import CheckpointFolder
-from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.config import TrainConfig
+from tides.training.identity import config_identity, digest, model_settings, task_identity
 from tides.training.population_state import PopulationState
 from tides.training.population_steps import SCORED_AT_ONCE, PopulationSteps
 from tides.training.progress import ProgressBar
@@ -131,10 +130,9 @@ class _Run:
         self.state = PopulationState.start(len(models))
         self.clock = self.saved = time.perf_counter()
         self.spent = 0.0
-        instance: Any = task
         identity: dict[str, Any] = {
-            "config": {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING},
-            "task": [type(task).__name__, asdict(instance) if is_dataclass(type(task)) else {}],
+            "config": config_identity(config),
+            "task": task_identity(task),
             "seeds": seeds,
             "model": {name: list(tensor.shape) for name, tensor in self.steps.stack.parameters.items()},
             "train": train.shapes,
@@ -272,10 +270,8 @@ def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[P
 
 def _contents(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]]) -> str:
     """What shapes do not tell: settings of the networks, and series. Batches are told apart by those who made them."""
-    settings = [getattr(model, "config", None) for model in models]
-    found = [one if is_dataclass(one) else None for one in settings]
     series = [[part.fingerprint() if isinstance(part, IrregularDataset) else None for part in pair] for pair in data]
-    return hashlib.sha256(repr((found, series)).encode()).hexdigest()[:16]
+    return digest(([model_settings(model) for model in models], series))
 
 
 def _check(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:

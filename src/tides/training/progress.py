@@ -5,10 +5,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 # Redrawing more often than this many times a second would cost small models their speed.
 _REDRAWS = 4
+# A log file shows no bar; it has a line now and then.
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 @runtime_checkable
@@ -23,22 +26,26 @@ class EpochListener(Protocol):
 
 
 class ProgressBar:
-    """Counts steps; drawn, or told to a function as the fraction of all steps that are done, or neither."""
+    """Counts steps; drawn on stderr, or told to a function as the fraction of all steps that are done, or neither."""
 
     def __init__(self, epochs: int, steps_per_epoch: int, monitor: str, show: bool | Callable[[float], None]) -> None:
         self._epochs, self._per_epoch, self._monitor = epochs, steps_per_epoch, monitor
         self._tell = None if isinstance(show, bool) else show
+        console = Console(stderr=True)
+        self._writes_lines = show is True and not (console.is_terminal or console.is_jupyter)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
+            console=console,
             refresh_per_second=_REDRAWS,
             disable=show is not True,
         )
         self._task = self._bar.add_task("", total=epochs * steps_per_epoch, numbers="")
         self._loss = self._metric = self._speed = ""
-        self._mark = (time.perf_counter(), 0)
+        self._told = time.perf_counter()
+        self._mark = (self._told, 0)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -74,3 +81,6 @@ class ProgressBar:
         epoch = min(step // self._per_epoch + 1, self._epochs)
         numbers = "  ".join(filter(None, (self._loss, self._metric, self._speed)))
         self._bar.update(self._task, completed=step, description=f"epoch {epoch}/{self._epochs}", numbers=numbers)
+        if self._writes_lines and time.perf_counter() - self._told >= _SECONDS_BETWEEN_LINES:
+            self._told = time.perf_counter()
+            self._bar.console.print(f"epoch {epoch}/{self._epochs}  {numbers}", highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """Tasks: how a batch becomes a model's call, a loss and a score. The engine knows tasks, tasks know call contracts."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,12 @@ class Classification:
 
     class_weights: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        weights = _numbers("class_weights", self.class_weights, "finite numbers ≥ 0", lambda x: x >= 0)
+        if weights is not None and not any(weights):
+            raise ConfigError("class_weights: found zeros only, wanted at least one class that counts")
+        object.__setattr__(self, "class_weights", weights)
+
     @classmethod
     def balanced(cls, train: IrregularDataset) -> Self:
         """Weights n/(k·n_c) under which every class counts the same."""
@@ -104,6 +111,9 @@ class _Numbers(ABC):
 
     scale: tuple[float, ...] | None = None
     gaussian: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _numbers("scale", self.scale, "finite numbers > 0", lambda x: x > 0))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -180,6 +190,7 @@ class Forecasting(_Numbers):
         calibrate(model, train, values=values, outputs=outputs)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.input_drop < 1:
             raise ConfigError(f"input_drop: found {self.input_drop}, wanted a probability in [0, 1)")
 
@@ -229,6 +240,17 @@ class Regression(_Numbers):
         if means.shape != targets.shape:
             raise ShapeError(f"output: found {tuple(means.shape)}, wanted (b, t) = {tuple(targets.shape)}")
         return targets, torch.ones_like(targets, dtype=torch.bool)
+
+
+def _numbers(name: str, given: Any, wanted: str, allows: Callable[[float], bool]) -> tuple[float, ...] | None:
+    """What was given for every class or channel, as a tuple: arrays and lists are as good."""
+    try:
+        found = None if given is None else tuple(map(float, given))
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}: found {given!r}, wanted several numbers") from None
+    if found is not None and not all(math.isfinite(x) and allows(x) for x in found):
+        raise ConfigError(f"{name}: found {found}, wanted {wanted}")
+    return found
 
 
 def _call_on_series(model: nn.Module, batch: IrregularBatch) -> Tensor:

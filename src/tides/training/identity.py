@@ -1,0 +1,71 @@
+"""What must be the same for a run to be the same run, in plain values that a checkpoint can hold."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from tides.data.dataset import IrregularDataset
+from tides.training.config import BOOKKEEPING, TrainConfig
+from tides.training.tasks import Task
+
+
+def run_identity(
+    model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
+) -> dict[str, Any]:
+    """Configuration, task, model and series of a call of `fit`."""
+    shapes = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in model.state_dict().items())
+    return {
+        "config": config_identity(config),
+        "task": task_identity(task),
+        "model": digest([type(model).__name__, model_settings(model), shapes]),
+        "train": data[0].fingerprint(),
+        "validation": None if data[1] is None else data[1].fingerprint(),
+    }
+
+
+def config_identity(config: TrainConfig) -> dict[str, Any]:
+    """The fields that a result depends on."""
+    return {name: value for name, value in config.to_dict().items() if name not in BOOKKEEPING}
+
+
+def task_identity(task: Any) -> list[Any]:
+    """Kind and settings of a task: its fields, or the attributes of a plain object.
+
+    Numbers, text, arrays and several of them are settings; anything else is part of how a task works.
+    """
+    fields = asdict(task) if is_dataclass(type(task)) else getattr(task, "__dict__", {})
+    return [type(task).__name__, {name: _plain(value) for name, value in fields.items() if _is_setting(value)}]
+
+
+def model_settings(model: nn.Module) -> Any:
+    """The configuration that a network carries, where it carries one."""
+    found: Any = getattr(model, "config", None)
+    return found if is_dataclass(found) else None
+
+
+def digest(content: Any) -> str:
+    """Sixteen hexadecimal digits of what `repr` shows."""
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_setting, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _is_setting(entry) for name, entry in value.items())
+    return value is None or isinstance(value, (str, int, float, Tensor, np.ndarray))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, (Tensor, np.ndarray)):
+        array = value.numpy(force=True) if isinstance(value, Tensor) else np.ascontiguousarray(value)
+        return digest((str(array.dtype), array.shape, array.tobytes()))
+    return value

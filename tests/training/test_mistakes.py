@@ -1,0 +1,63 @@
+"""Calls of `fit` that cannot work, each answered by name."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.test_engine import Answers, Mean, config, run, series
+from tests.training.test_tasks import questions
+from tides.errors import ConfigError, DataError
+from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
+from tides.training import Classification, Forecasting, Regression, TrainConfig, fit
+
+
+def test_bad_requests_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^monitor: found 'mse', wanted one of loss, accuracy"):
+        run(monitor="mse")
+    with pytest.raises(ConfigError, match=r"Mean has no method calibrate\(\); use calibrate='none'"):
+        run(calibrate="all")
+    with pytest.raises(ConfigError, match=r"^data: wanted a pair"):
+        fit(Mean(), Classification(), series(4), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the validation set is empty"):
+        fit(Mean(), Classification(), (series(4), series(4)[:0]), config(), progress=False)
+    with pytest.raises(ConfigError, match="found list as training set, wanted an IrregularDataset"):
+        fit(Mean(), Classification(), (list(series(4)), None), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Answers has no parameters to train"):
+        fit(Answers(torch.zeros(2)), Classification(), (series(4), None), config(), progress=False)
+    with pytest.raises(ConfigError, match=r"task: found the class Classification, wanted .*: Classification\(\)"):
+        fit(Mean(), Classification, (series(4), None), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="config: found a dict, wanted a TrainConfig"):
+        fit(Mean(), Classification(), (series(4), None), {"epochs": 3}, progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="model: found a str, wanted a torch module"):
+        fit("s5", Classification(), (series(4), None), config(), progress=False)  # type: ignore[arg-type]
+    one_class = series(12, 1)[::2]
+    with pytest.raises(DataError, match="monitor: auroc is undefined"):
+        fit(Mean(), Classification(), (series(8), one_class), config(monitor="auroc"), progress=False)
+
+
+def test_a_model_of_other_channels_is_named_before_training() -> None:
+    settings = TIDESConfig(input_size=3, hidden_size=4, state_size=4)
+    with pytest.raises(ConfigError, match="input_size: the model was built for 3 channels, the training data has 2"):
+        fit(SequenceClassifier(settings, 2), Classification(), (series(4), None), TrainConfig(epochs=1), progress=False)
+
+
+def test_a_task_that_wants_numbers_refuses_a_classifier() -> None:
+    model = SequenceClassifier(TIDESConfig(input_size=2, hidden_size=4, state_size=4), 1)
+    with pytest.raises(
+        ConfigError, match=r"^task: found regression or forecasting.*SequenceClassifier does not answer"
+    ):
+        fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1), progress=False)
+    fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1, calibrate="time"), progress=False)
+
+
+def test_data_in_which_nothing_is_scored_is_no_divergence() -> None:
+    def train(targets: list[list[float]], checked: list[list[float]]) -> None:
+        model = Forecaster(TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1), channels=1)
+        settings = TrainConfig(epochs=1, calibrate="time")
+        fit(model, Forecasting(), (questions(targets), questions(checked)), settings, progress=False)
+
+    known, unknown = [[1.0, 2.0], [3.0]], [[np.nan], [np.nan, np.nan]]
+    with pytest.raises(DataError, match="nothing in the training set is scored"):
+        train(unknown, known)
+    with pytest.raises(DataError, match="nothing in the validation set is scored"):
+        train(known, unknown)
