@@ -117,8 +117,11 @@ def test_one_folder_one_process(tmp_path: Path) -> None:
 def test_another_models_folder_is_refused(tmp_path: Path) -> None:
     with DurableSession(StreamSession(MODEL), tmp_path) as session:
         session.step(1.0, [1.0, 1.0])
-    with pytest.raises(DataError, match=r"snapshot\.safetensors: state: it belongs to another model"):
+    with pytest.raises(DataError, match=r"snapshot\.safetensors: state: it belongs to another model") as refused:
         DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+    # The folder is free at once, while somebody still looks at the error.
+    DurableSession(StreamSession(MODEL), tmp_path).close()
+    assert refused.tb is not None
     with pytest.raises(ConfigError, match="every"):
         DurableSession(StreamSession(MODEL), tmp_path, every=0)
 

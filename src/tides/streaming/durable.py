@@ -1,6 +1,7 @@
 """`DurableSession`: a session that a killed process leaves without losing an observation or counting one twice."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -33,14 +34,17 @@ class DurableSession:
             raise ConfigError(f"every: found {every!r}, wanted an integer ≥ 1")
         self.session, self.folder, self.every = session, Path(folder), every
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.folder / "lock")
         self._snapshot = self.folder / "snapshot.safetensors"
-        self._journal = Journal(self.folder / "journal.jsonl", sync=sync)
         self.applied = self.answered = 0
         self.numbered: bool | None = None
         """Whether events came with numbers of their own; None before the first."""
         self.unanswered: list[Outcome] = []
-        self._recover()
+        with ExitStack() as opened:
+            opened.enter_context(_lock(self.folder / "lock"))
+            self._journal = opened.enter_context(closing(Journal(self.folder / "journal.jsonl", sync=sync)))
+            self._recover()
+            # Nobody could let go of a folder that cannot be followed; of this one `close` does.
+            self._opened = opened.pop_all()
 
     def _recover(self) -> None:
         if self._snapshot.exists():
@@ -128,8 +132,7 @@ class DurableSession:
         self._release()
 
     def _release(self) -> None:
-        self._journal.close()
-        self._lock.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
