@@ -61,6 +61,9 @@ def test_physical_steps_see_the_gaps() -> None:
 def test_contradictions_are_refused() -> None:
     with pytest.raises(ConfigError, match="conv: unknown field of LRUConfig"):
         config(core="lru", conv=3)
+    for core in ("linoss-imex", "d-linoss"):
+        with pytest.raises(ConfigError, match="steps: 'physical' needs scheme 'im'"):
+            config(core=core, steps="physical")
     with pytest.raises(ConfigError, match="levels: found 1, wanted one for each of 2"):
         config(lengths=(3, 4), levels=(2,))
     with pytest.raises(ConfigError, match="lengths: found 3"):

@@ -67,10 +67,10 @@ class LogSigConfig(StackConfig):
 
     def core_config(self) -> StackConfig:
         """The configuration of the model behind the tokens; fields that it does not have raise."""
-        sizes = {"hidden_size": self.hidden_size, "depth": self.depth, "state_size": self.state_size}
+        shared = {name: getattr(self, name) for name in ("classes", "hidden_size", "depth", "state_size", "steps")}
         own = {name: getattr(self, name) for name in ("conv", "expand", "groups")}
         given = {name: value for name, value in own.items() if value is not None}
-        config = config_of(self.core, input_size=self.token_size, classes=self.classes, **sizes, **given)
+        config = config_of(self.core, input_size=self.token_size, **shared, **given)
         assert isinstance(config, StackConfig)
         return config
 
