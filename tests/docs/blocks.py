@@ -55,6 +55,18 @@ def assert_same_output(found: str, wanted: str, note: str, where: str) -> None:
         assert abs(float(ours) - float(theirs)) <= tolerance * 1.001, f"{where}: printed {ours}, the page says {theirs}"
 
 
+def assert_printed(found: str, shown: str, note: str, where: str) -> None:
+    """Every line that a page shows of a longer output was printed, with numbers within the note's ±."""
+    said = {_words(line): line for line in found.splitlines()}
+    for line in shown.splitlines():
+        assert _words(line) in said, f"{where}: nothing like {line!r} was printed:\n{found}"
+        assert_same_output(said[_words(line)], line, note, where)
+
+
+def _words(line: str) -> str:
+    return " ".join(_NUMBER.sub("#", line).split())
+
+
 def last_digit(number: str) -> float:
     """One unit in the last digit of `number` as it is written; whole numbers are exact."""
     mantissa, _, exponent = number.partition("e")

@@ -1,6 +1,5 @@
 """The README's walk from a CSV to a model, answers, forecasts and a stream, done in an empty folder."""
 
-import re
 import shlex
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.docs.blocks import ROOT, Block, assert_same_output, blocks
+from tests.docs.blocks import ROOT, Block, assert_printed, blocks
 
 
 def run(line: str) -> str:
@@ -32,18 +31,6 @@ def walk() -> list[Block]:
     return [block for block in blocks(ROOT / "README.md") if begin < block.line < end]
 
 
-def check_shown(shown: str, printed: str, line: int) -> None:
-    """Every line that is shown was printed, with numbers within a tenth: they differ from machine to machine."""
-    said = {words(one): one for one in printed.splitlines()}
-    for one in shown.splitlines():
-        assert words(one) in said, f"README.md:{line}: nothing like {one!r} in\n{printed}"
-        assert_same_output(said[words(one)], one, "±0.1", f"README.md:{line}")
-
-
-def words(line: str) -> str:
-    return " ".join(re.sub(r"\d+(\.\d+)?", "#", line).split())
-
-
 @pytest.mark.slow
 def test_from_a_table_to_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,7 +39,7 @@ def test_from_a_table_to_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if block.language == "python":
             exec(block.text, {})
         if block.language == "text":
-            check_shown(block.text, printed, block.line)
+            assert_printed(printed, block.text, "±0.1", f"README.md:{block.line}")
             shown += 1
         if block.language == "console":
             said = [run(line.removeprefix("$ ")) for line in block.text.splitlines() if line.startswith("$ tides")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, assert_same_output, blocks
+from tests.docs.blocks import ROOT, assert_printed, assert_same_output, blocks
 from tides.cli.main import app
 
 PAGE = ROOT / "docs" / "quickstart.md"
@@ -23,7 +23,7 @@ def test_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     scope: dict[str, object] = {"__name__": "page"}
-    printed, ran = "", []
+    printed, ran, shown = "", [], 0
     for block in blocks(PAGE):
         where = f"quickstart.md:{block.line}"
         if block.language == "python":
@@ -34,10 +34,17 @@ def test_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             printed = out.getvalue()
         elif block.order == "output":
             assert_same_output(printed, block.text, block.note, where)
+        elif block.language == "text":
+            assert_printed(printed, block.text, "±0.1", where)
+            shown += 1
         elif block.language == "console":
-            ran += [run(line.removeprefix("$ "), monkeypatch) for line in block.text.splitlines()]
+            out = io.StringIO()
+            with redirect_stdout(out):
+                ran += [run(line.removeprefix("$ "), monkeypatch) for line in block.text.splitlines()]
+            printed = out.getvalue()
     signal.signal(signal.SIGTERM, before)
     assert [verb for verb in ran if verb] == ["train", "predict", "train", "predict", "stream"]
+    assert shown == 2
 
 
 def run(line: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
