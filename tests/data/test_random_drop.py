@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tides.data import IrregularDataset, IrregularSeries, RandomDrop
+from tides.data import IrregularDataset, IrregularSeries, RandomDrop, forecast_windows
 from tides.data.random_drop import drop_steps, kept_steps
 from tides.errors import ConfigError, DataError
 
@@ -79,6 +79,9 @@ def test_first_channel_only() -> None:
     assert dropped[0].values.shape == (20, 1)
     full = RandomDrop(0.5, "per-series").apply(make())
     np.testing.assert_array_equal(dropped[0].values[:, 0], full[0].values[:, 0])
+    asked = forecast_windows(make(), cut=0.5)
+    (question, *_) = RandomDrop(0.5).apply(asked, first_channel=True)
+    np.testing.assert_array_equal(question.target, asked[0].target[:, :1])
 
 
 def test_batched_form() -> None:

@@ -88,8 +88,12 @@ def drop_steps(
 
 
 def keep_first_channel(dataset: IrregularDataset) -> IrregularDataset:
-    """The same series with their first channel only."""
-    narrow = [s.replace(values=s.values[:, :1], observed=s.observed[:, :1]) for s in dataset]
+    """The same series, and what they are asked, with their first channel only."""
+    fields = ("values", "observed", "target", "target_observed")
+    narrow = []
+    for series in dataset:
+        found = {field: getattr(series, field) for field in fields}
+        narrow.append(series.replace(**{field: x[:, :1] for field, x in found.items() if x is not None}))
     return IrregularDataset(narrow, schema=replace(dataset.schema, channels=dataset.channels[:1]))
 
 
