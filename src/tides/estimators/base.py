@@ -174,10 +174,10 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         seed, device = self._draw_seed(), local_device(self.device)
         check_device(device)
         split = self._split(data, seed)
-        config = network_config(self, data)
+        config = network_config(self, split.training)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._network(config, data, split.training).to(device)
+            network = self._network(config, split.training).to(device)
         self.task_ = self._task(split.training)
         parts = self._parts(split)
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
@@ -209,8 +209,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         return split.training, split.validation
 
     @abstractmethod
-    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
-        """A new network for this data, of which some series train it."""
+    def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
+        """A new network with the scales of these series; those kept apart have no part in them."""
 
     @abstractmethod
     def _task(self, train: IrregularDataset) -> Task:

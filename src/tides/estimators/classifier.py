@@ -176,9 +176,9 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         stated = [known.get(name, name) for name in (names[int(i)] for i in codes)]
         return np.array(stated, None if set(stated) <= set(known.values()) else object)
 
-    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
-        head = SequenceClassifier(config, len(self.classes_), static_size=static_size(data))
-        return self._with_static(head, data)
+    def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
+        head = SequenceClassifier(config, len(self.classes_), static_size=static_size(train))
+        return self._with_static(head, train)
 
     def _task(self, train: IrregularDataset) -> Classification:
         if self.class_weight is None:

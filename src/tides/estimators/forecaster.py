@@ -223,7 +223,7 @@ class TIDESForecaster(TIDESEstimator):
         repeated = train[np.tile(np.arange(len(train)), self.origins)]
         return repeated.map(self._origins.fresh), None if val is None else self._origins.fixed(val, 4, split.seed)
 
-    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
+    def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
         c = len(self.schema_.channels)
         if self.smoothing:
             config = config.replace(bidirectional=True)
@@ -232,7 +232,7 @@ class TIDESForecaster(TIDESEstimator):
         # From whole series: random windows would give other scales every time, and perhaps no gap at all.
         scaling = Scaling.fit(train)
         shift, scale = torch.from_numpy(scaling.mean), torch.from_numpy(scaling.std)
-        gaps = torch.from_numpy(np.concatenate([np.diff(data.times(i)) for i in range(len(data))]))
+        gaps = torch.from_numpy(np.concatenate([np.diff(train.times(i)) for i in range(len(train))]))
         beyond = (0, c if self.gaussian else 0)
         return network.calibrate(gaps, shift, scale, pad(shift[:c], beyond), pad(scale[:c], beyond, value=1.0))
 

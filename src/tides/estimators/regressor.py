@@ -64,9 +64,9 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def _network(self, config: TIDESConfig, data: IrregularDataset, train: IrregularDataset) -> nn.Module:
-        head = SequenceRegressor(config, self.targets_ or 1, static_size=static_size(data))
-        return self._with_static(head, data)
+    def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
+        head = SequenceRegressor(config, self.targets_ or 1, static_size=static_size(train))
+        return self._with_static(head, train)
 
     def _task(self, train: IrregularDataset) -> Regression:
         return Regression.standardised(train)

@@ -13,6 +13,7 @@ from tides.data.series import IrregularSeries
 from tides.errors import DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_table
+from tides.estimators.recipe import Split
 from tides.estimators.scikit import check_is_fitted
 from tides.nn.heads import SequenceHead
 
@@ -50,15 +51,18 @@ class SequenceEstimator(TIDESEstimator):
             )
 
     def _train(self, data: IrregularDataset, labels: Any) -> None:
-        """Train on these series with these class indices or numbers; static features are filled and scaled."""
+        """Train on these series with these class indices or numbers."""
         self.schema_ = data.schema
         series = [one.replace(label=label) for one, label in zip(data, labels, strict=True)]
-        shift, _ = _static_moments(data)
-        labelled = IrregularDataset(series, schema=replace(data.schema, class_names=None))
-        self._fit_network(_fill(labelled, shift))
+        self._fit_network(IrregularDataset(series, schema=replace(data.schema, class_names=None)))
 
-    def _with_static(self, head: SequenceHead, data: IrregularDataset) -> SequenceHead:
-        return head.calibrate_static(*_static_moments(data)) if head.static_size else head
+    def _parts(self, split: Split) -> tuple[IrregularDataset, IrregularDataset | None]:
+        shift, _ = _static_moments(split.training)
+        train, val = super()._parts(split)
+        return _fill(train, shift), None if val is None else _fill(val, shift)
+
+    def _with_static(self, head: SequenceHead, train: IrregularDataset) -> SequenceHead:
+        return head.calibrate_static(*_static_moments(train)) if head.static_size else head
 
 
 def static_size(data: IrregularDataset) -> int:
@@ -66,8 +70,8 @@ def static_size(data: IrregularDataset) -> int:
     return 0 if static is None else int(static.shape[1])
 
 
-def _static_moments(data: IrregularDataset) -> tuple[Tensor, Tensor]:
-    scaling = Scaling.fit(data)
+def _static_moments(train: IrregularDataset) -> tuple[Tensor, Tensor]:
+    scaling = Scaling.fit(train)
     return torch.from_numpy(scaling.static_mean), torch.from_numpy(scaling.static_std)
 
 
