@@ -152,6 +152,17 @@ def test_an_exported_program_takes_any_size(mode: str) -> None:
             close(program(**given), sequence_answers(model, given), 1e-10)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "mode"), [("classifier", "step"), ("readout", "sequence"), ("steps", "sequence")])
+def test_a_model_on_a_gpu_is_exported(kind: str, mode: Any) -> None:
+    model = make(kind, dtype=torch.float32)
+    inputs = {name: tensor for name, (tensor, _) in example_inputs(make_graph(model, mode)).items()}
+    wanted = make_graph(model, mode)(**inputs)
+    found = export_program(model.cuda(), mode).module()(**inputs)
+    for one, other in zip(found, wanted, strict=True):
+        close(one, other, 1e-5)
+
+
 def test_small_steps_keep_their_digits() -> None:
     """Steps of a millionth in float32: the difference e^z − 1 must not be taken literally."""
     model = make("backbone", torch.float32)

@@ -26,7 +26,8 @@ class Graph(nn.Module):
     def __init__(self, described: StepModel, backbone: Backbone) -> None:
         super().__init__()
         dtype = backbone.calibration.shift.dtype
-        self.described: StepModel = _pytree.tree_map_only(Tensor, lambda x: x.detach().to(dtype), described)
+        # Wherever the model is: a graph is traced, and written down, on the processor.
+        self.described: StepModel = _pytree.tree_map_only(Tensor, lambda x: x.detach().to("cpu", dtype), described)
         self.dtype, self.queries = dtype, backbone.query_channel
         self.counts_padding = backbone.config.padding == "include"
 
