@@ -13,7 +13,8 @@ _LINEAR = nn.Linear.forward
 
 def is_linear(layer: nn.Module | None) -> bool:
     """Whether a layer is a linear map and nothing more, so that its tensors say all of it."""
-    return getattr(type(layer), "forward", None) is _LINEAR
+    kind = type(layer)
+    return kind is nn.Linear or getattr(kind, "forward", None) is _LINEAR
 
 
 def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
