@@ -1,8 +1,10 @@
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from tides.cli import main
+from tides.cli import doctor, main
 
 
 def test_doctor_reports_versions_and_devices_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,6 +19,13 @@ def test_doctor_reports_versions_and_devices_as_json(capsys: pytest.CaptureFixtu
     assert set(facts["backends"]) == {"auto", "reference", "torch", "cpu", "triton"}
 
 
+def test_doctor_knows_what_every_extra_brings() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = {name for name in project["optional-dependencies"] if name not in ("docs", "dev")}
+    # Triton has no extra of its own where torch brings it along.
+    assert extras - set(doctor._OPTIONAL.values()) == {"gpu"}
+
+
 def test_doctor_names_the_extra_of_a_missing_library(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -26,4 +35,4 @@ def test_doctor_names_the_extra_of_a_missing_library(
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
     with pytest.raises(SystemExit):
         main.app(["doctor"], prog_name="tides")
-    assert 'matplotlib     not installed: pip install "tides-ssm[plots]"' in capsys.readouterr().out
+    assert 'matplotlib      not installed: pip install "tides-ssm[plots]"' in capsys.readouterr().out

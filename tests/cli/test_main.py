@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tides import errors
+from tides import __version__, errors
 from tides.cli import data, main
 from tides.errors import DataError
 
@@ -41,6 +41,22 @@ def test_the_top_level_help_lists_every_verb_with_a_summary(capsys: pytest.Captu
 def test_every_registered_module_exists_and_holds_an_app() -> None:
     for module in [*main.VERBS.values(), *data.VERBS.values()]:
         assert hasattr(import_module(module), "app"), module
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.app(["--version"], prog_name="tides")
+    assert not end.value.code
+    assert capsys.readouterr().out == f"tides {__version__}\n"
+
+
+def test_a_verb_has_no_options_but_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.app(["doctor", "--help"], prog_name="tides")
+    assert not end.value.code
+    shown = capsys.readouterr().out
+    assert "--json" in shown
+    assert "completion" not in shown
 
 
 def test_an_unknown_verb_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

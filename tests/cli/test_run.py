@@ -29,6 +29,10 @@ def refused(*words: str) -> str:
             ["--engine", "ray", "--device", "cuda:1"],
             "--device: found 'cuda:1', wanted cpu or cuda, because Ray chooses among the GPUs of a node",
         ),
+        (
+            ["--only", "SCP1"],
+            "--only SCP1: no cell has such a label; there are task, paper-s5-seed0, paper-s5-seed1 and 10 more",
+        ),
         (["--device", "gpu"], "device: found 'gpu', wanted cpu, cuda, cuda:1, ..."),
     ],
 )

@@ -52,6 +52,12 @@ def test_sweep_run_and_report() -> None:
     assert config["folds"] == 5
 
 
+@pytest.mark.usefixtures("stub")
+def test_a_log_file_has_a_line_for_every_trial() -> None:
+    result = CliRunner().invoke(app, ["sweep", "own.toml", "--trials", "2"])
+    assert result.stderr.splitlines()[:3] == [f"own: {settled} of 2 trials" for settled in range(3)]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -22,6 +22,12 @@ _OPTIONAL = {
     "onnxruntime": "export",
     "onnxscript": "export",
     "huggingface_hub": "hub",
+    "torchcde": "baselines",
+    "torchdiffeq": "baselines",
+    "accelerate": "distributed",
+    "optuna": "sweep",
+    "psycopg": "postgresql",
+    "ray": "cluster",
     "triton": "(with a CUDA build of torch)",
 }
 
@@ -38,7 +44,7 @@ def doctor(
     for section, entries in facts.items():
         print(section)
         for name, value in entries.items():
-            print(f"  {name:<14} {value}")
+            print(f"  {name:<15} {value}")
 
 
 def _gather() -> dict[str, dict[str, str]]:

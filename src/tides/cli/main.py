@@ -9,7 +9,9 @@ import errno
 import os
 import sys
 import warnings
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tides.cli.lazy import lazy_app
 from tides.errors import ConfigError, TidesError
@@ -28,10 +30,28 @@ VERBS = {
     "doctor": "tides.cli.doctor",
 }
 
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from tides import __version__
+
+        print(f"tides {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before the verb."""
+
+
 app = lazy_app(
     VERBS,
     help="Selective state-space models whose step size stays physical time.",
     epilog="--debug, anywhere on the line, shows the traceback of an error.",
+    options=_options,
 )
 
 

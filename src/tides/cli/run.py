@@ -93,9 +93,11 @@ def run(
         def matches(label: str, pattern: str) -> bool:
             return fnmatch(label, pattern) or fnmatch(label, f"{pattern}-*")
 
+        labels = [cell.label for cell in cells]
         cells = [cell for cell in cells if any(matches(cell.label, pattern) for pattern in patterns)]
         if not cells:
-            raise ConfigError(f"--only {only}: no cell has such a label")
+            more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+            raise ConfigError(f"--only {only}: no cell has such a label; there are {', '.join(labels[:3])}{more}")
     folder = out or Path("runs") / experiment
     wishes = {"address": address, "cpus": cpus, "gpus": gpus, "retries": retries, "shared_files": shared_files or None}
     chosen_engine = _engine(

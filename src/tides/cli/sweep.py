@@ -125,13 +125,21 @@ def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) 
     from tides.experiments.sweep import run_sweep
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(TextColumn(sweep.name), *columns, console=Console(stderr=True, quiet=quiet)) as bar:
+    console = Console(stderr=True, quiet=quiet)
+    told: set[str] = set()
+    with Progress(TextColumn(sweep.name), *columns, console=console) as bar:
         task = bar.add_task("", total=options.trials)
 
         def show(settled: int, awaited: Sequence[int]) -> None:
             held = f"waiting for trial {', '.join(map(str, awaited))} of another worker" if awaited else ""
             # A study may have settled more trials than this call asks for.
-            bar.update(task, completed=settled, total=max(options.trials, settled), description=held)
+            total = max(options.trials, settled)
+            bar.update(task, completed=settled, total=total, description=held)
+            line = f"{sweep.name}: {held or f'{settled} of {total} trials'}"
+            # A log file shows no bar.
+            if not console.is_terminal and line not in told:
+                told.add(line)
+                console.print(line, highlight=False, soft_wrap=True)
 
         return run_sweep(sweep, options, folder, show)
 
