@@ -70,6 +70,8 @@ def test_every_field_is_on_the_page_with_its_default() -> None:
     shown = rows()
     fields = dataclasses.fields(config.TIDESConfig)
     assert len(fields) >= SIZES_OF_A_TABLE
+    # What `help` shows.
+    assert list(inspect.signature(config.TIDESConfig).parameters) == [field.name for field in fields]
     for field in fields:
         if field.name == "input_size":
             assert "| `input_size` | must be given |" in PAGES["config"]

@@ -58,7 +58,7 @@ class Choice(NamedTuple):
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
-    """Run everything inside with `backend`, in this thread."""
+    """Run everything inside with `backend`, in this thread; what it cannot run raises `BackendUnavailable`."""
     if backend not in get_args(Backend):
         raise ConfigError(f"backend: found {backend!r}, wanted one of {', '.join(get_args(Backend))}")
     _requests.stack.append(backend)
@@ -150,7 +150,10 @@ def selective_ssm(
     state: SSMState | None = None,
     cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, SSMState]:
-    """One layer over a batch; the same result as `functional.selective_ssm`, from the chosen backend."""
+    """One layer over u (b, l, h): y (b, l, h) and its last state, as `functional.selective_ssm` on the chosen backend.
+
+    `weights` and `spec` are `layer.weights()` and `layer.spec` of an `nn.SSM`; gaps (b, l) in its time scale.
+    """
     backend = _choose(u, weights, spec, packed=cu_seqlens is not None)
     return tf.selective_ssm(u, gaps, weights, spec, valid=valid, state=state, cu_seqlens=cu_seqlens, ops=_ops(backend))
 
@@ -217,8 +220,9 @@ def linear_scan(
 ) -> tuple[Tensor, Tensor]:
     """s_k = a_k s_{k−1} + b_k over (b, l, p), real or complex: all states and the last one.
 
-    Differentiable in every input, through `s_last` too. With `reverse`, `s_last` is the state at index 0. Axes of `a`
-    with one entry are repeated.
+    `s0` (b, p) comes before the first step. Differentiable in every input, through `s_last` too. With `reverse`,
+    `s_last` is the state at index 0. Axes of `a` with one entry are repeated. With `cu_seqlens` (n + 1,), sequences
+    packed end to end in a batch of one, `s0` and `s_last` are (n, p).
     """
     a = _repeated(a, b)
     check_scan(a, b, s0, cu_seqlens)

@@ -64,6 +64,9 @@ class Backbone(nn.Module):
 
         x (b, l, d); gaps (b, l), (l,) or a number, gaps[k] = t_k − t_{k−1}; observed (b, l, d) bool, false = missing;
         valid (b, l) bool, padding at the end. With `state` the sequence continues where that state ended.
+        Wrong shapes raise `ShapeError`, NaN without `observed` and negative gaps `DataError`, missing values without
+        mask channels `ConfigError` (values are looked at on a CPU only), a state in a bidirectional model
+        `NotStreamable`.
         """
         x, gaps, valid = self.prepare(x, gaps, observed=observed, query=query, valid=valid)
         if state is not None:
@@ -95,7 +98,10 @@ class Backbone(nn.Module):
     def step(
         self, x_t: Tensor, gap_t: Tensor, state: BackboneState, *, observed: Tensor | None = None
     ) -> tuple[Tensor, BackboneState]:
-        """`forward` at length one: features (b, h) of one observation x_t (b, d), `gap_t` (b,) after the last."""
+        """`forward` at length one: features (b, h) of one observation x_t (b, d), `gap_t` (b,) after the last.
+
+        `observed` (b, d) says what was measured. The state begins as `init_state(b)`; a new one comes back.
+        """
         self.require_causal("step")
         x_t = check_signal(x_t, self.config.input_size, self.calibration.shift, name="x_t", axes="(b, d)")
         gap_t = check_elapsed(gap_t, tuple(x_t.shape[:1]), x_t, name="gap_t")
@@ -113,7 +119,10 @@ class Backbone(nn.Module):
         return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
 
     def init_state(self, batch: int) -> BackboneState:
-        """Nothing has been observed yet; what is held is the encoding of an empty row."""
+        """Nothing has been observed yet; what is held is the encoding of an empty row.
+
+        A bidirectional model reads the future and raises `NotStreamable`.
+        """
         self.require_causal("keep a state")
         check_model_dtype(self.calibration.shift)
         check_batch(batch)

@@ -29,36 +29,52 @@ _RELEASE_MAMBA_S: dict[str, Any] = {"step_init": (1.0, 1.0)}
 
 @dataclass(frozen=True, kw_only=True)
 class TIDESConfig:
-    """A model's architecture. Unknown, ill-typed or contradictory fields raise `ConfigError` naming the field."""
+    """A model's architecture. Unknown, ill-typed or contradictory fields raise `ConfigError` naming the field.
+
+    Only `input_size`, the number of data channels, must be given. docs/reference/config.md explains every field;
+    `replace`, `to_dict` and `from_dict` make copies and go to JSON and back.
+    """
 
     input_size: int
     """Data channels; mask, query and Δ channels are added inside."""
     hidden_size: int = 32
+    """H: width of the features."""
     state_size: int = 16
     """P: complex modes per layer (pairs count twice when `conjugate`)."""
     groups: int = 1
     """HiPPO blocks on the diagonal (the paper's ssm_b)."""
     depth: int = 4
+    """Blocks."""
     rank: int | Literal["full", "diag"] = 8
     """Rank of the B and C projectors, or one full linear map, or a diagonal modulation."""
     variant: Variant = "tides"
+    """What the input decides: nothing (S5), Re λ, B and C, or the step (Mamba_S)."""
     reparam: Literal["standard", "exp", "stable", "softplus"] = "exp"
+    """How a decay rate is made of a number: θ, −e^θ, −1/(θ² + ½) or −log(1 + e^θ)."""
     discretisation: Literal["zoh", "bilinear", "dirac"] = "zoh"
+    """The input is held constant, held and approximated to second order, or an impulse."""
     hold: Literal["following", "preceding"] = "following"
     """The interval that an observation drives: the one after it (the paper) or before it (the release)."""
     bidirectional: bool = False
+    """A second pass in reversed time; such a model cannot stream."""
     reverse: Literal["exact", "release"] = "exact"
     """Gaps of the backward pass: those of reversed time, or the forward pass's own as in the release."""
     encoder_depth: int = 0
+    """Residual GLU blocks in front of the first linear map (the paper's d_enc)."""
     decay_depth: int = 0
     """Residual GLU blocks in front of the Λ head (the paper's d_Λ)."""
     expand: float = 1.0
     """Inner width of the block's GLU as a multiple of the hidden size (the paper's ff_mult)."""
     dropout: float = 0.0
+    """After the GELU and after the GLU of each block."""
     norm: Literal["batch", "layer", "rms"] = "batch"
+    """The norm at the beginning of each block."""
     pool: Literal["mean", "last", "time"] = "mean"
+    """How a series is summed up: all steps alike, the last one, or steps weighted by the gap before them."""
     projector_norm: bool = True
+    """RMS norms behind the heads of Re λ, B and C."""
     projector_init: Literal["zeros", "random"] = "zeros"
+    """Last weights of the heads: zero, so that the model begins as an S5, or normal with spread 0.01."""
     norm_start: Literal["preserve", "ones"] = "preserve"
     """Start of the projector norms: HiPPO is preserved, or weights of one as in the release."""
     conjugate: bool = False
@@ -68,7 +84,7 @@ class TIDESConfig:
     step_init: tuple[float, float] = (1e-3, 1e-1)
     """Range of the log-uniform start of the learned time scales."""
     mask_channels: bool | Literal["auto"] = "auto"
-    """Observation flags as extra input channels; `auto`: on when the data has missing values."""
+    """Observation flags as extra input channels; `auto`: on in a forecaster, else off, and missing values raise."""
     query_flag: bool = True
     """Query rows of a forecaster in `steps` mode carry a flag channel."""
     first_gap: float | Literal["median", "start"] = "median"
@@ -170,6 +186,7 @@ def _pinned(compat: Any, variant: Any) -> dict[str, Any]:
 def _resolving(initialise: Any) -> Any:
     """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
 
+    @functools.wraps(initialise)
     @functools.wraps(initialise)
     def __init__(self: TIDESConfig, **fields: Any) -> None:
         check_names(TIDESConfig, fields)

@@ -34,7 +34,11 @@ def evaluate(
     coverage: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Estimate]:
-    """Every metric of the task on `data` with a bootstrap interval over series."""
+    """Every metric of the task on `data` with a bootstrap interval over series: {name: Estimate(value, low, high)}.
+
+    The model answers in evaluation mode, on the device it lives on. `coverage` of `resamples` draws of whole series lie
+    between `low` and `high`.
+    """
     predictions = answer(model, task, data, batch_size).predictions
     return {
         name: bootstrap(metric, len(predictions), resamples=resamples, coverage=coverage, seed=seed)
