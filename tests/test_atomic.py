@@ -38,12 +38,24 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
 
 
+def test_other_threads_files_keep_their_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The umask belongs to the process: whoever looks at it changes it for a moment, for everybody."""
+    monkeypatch.setattr(os, "umask", None)
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"x")
+    assert (tmp_path / "file").read_bytes() == b"x"
+
+
 def test_refusals_name_the_file_and_not_a_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()
     with pytest.raises(IsADirectoryError) as caught, atomic_write(path):
         pass
     assert caught.value.filename == str(path)
+    long = tmp_path / ("x" * 250)
+    with pytest.raises(OSError, match="too long") as refused, atomic_write(long):
+        pass
+    assert refused.value.filename == str(long)
     with pytest.raises(FileNotFoundError) as other, atomic_write(tmp_path / "file"):
         (tmp_path / "absent").read_bytes()
     assert other.value.filename == str(tmp_path / "absent")

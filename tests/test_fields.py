@@ -36,6 +36,7 @@ def test_whole_numbers_stand_for_real_ones() -> None:
         ("count", True, "int"),
         ("rate", "1", "a finite number"),
         ("rate", float("inf"), "a finite number"),
+        ("rate", 10**400, "a finite number"),
         ("flag", 1, "bool"),
         ("kind", "c", "'a' or 'b'"),
         ("limit", "none", "a finite number or None"),

@@ -1,9 +1,10 @@
 """Files that appear complete or not at all."""
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -16,19 +17,17 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     the system refuses to write (a full disk), its error names `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    name: str | None = None
+    # Not by `tempfile`, whose files are readable by their owner alone.
+    aside = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}.tmp"
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        with aside.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files private; what is written here may be shared.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+        os.replace(aside, path)
     except BaseException as error:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         if isinstance(error, OSError) and error.errno is not None and _is_ours(error, path):
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
@@ -47,10 +46,8 @@ def require_folder(folder: Path) -> None:
 def _is_ours(error: OSError, path: Path) -> bool:
     """An error of the temporary file, or of one that was open already; not of another file used on the way."""
     found = error.filename
-    return not isinstance(found, str | bytes) or os.fsdecode(found).startswith(str(path.parent / f".{path.name}."))
+    return not isinstance(found, str | bytes) or os.fsdecode(found).startswith(str(path.parent / _prefix(path)))
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def _prefix(path: Path) -> str:
+    return f".{path.name}."

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -76,7 +77,7 @@ def _accepts(value: Any, hint: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _describe(hint: Any) -> str:

@@ -9,7 +9,7 @@ from tides.nn.backbone import Backbone
 from tides.nn.calibration import check_scales
 from tides.nn.checks import check_config, check_count, check_gaps, check_pooled, check_static
 from tides.nn.config import TIDESConfig
-from tides.nn.state import BackboneState, PooledState
+from tides.nn.state import PooledState
 
 
 class SequenceHead(nn.Module):
@@ -45,7 +45,13 @@ class SequenceHead(nn.Module):
         valid: Tensor | None = None,
         static: Tensor | None = None,
     ) -> Tensor:
-        """(b, k): one row per series."""
+        """One row per series: (b, outputs).
+
+        x (b, l, d) float; gaps (b, l), (l,) or a number, gaps[k] = t_k − t_{k−1} ≥ 0 in the unit of `calibrate`;
+        observed (b, l, d) bool, false = missing; valid (b, l) bool, padding at the end; static (b, static_size), NaN =
+        not recorded. Wrong shapes raise `ShapeError`, NaN without `observed` and negative gaps `DataError`, missing
+        values without mask channels `ConfigError` (values are looked at on a CPU only).
+        """
         features, _ = self.backbone(x, gaps, observed=observed, valid=valid)
         if self.config.padding == "include":
             valid = None
@@ -75,7 +81,11 @@ class SequenceHead(nn.Module):
         observed: Tensor | None = None,
         static: Tensor | None = None,
     ) -> tuple[Tensor, PooledState]:
-        """The answer for the prefix that ends with this observation; the running pool lives in the state."""
+        """The answer (b, outputs) for the prefix that ends with this observation, and the new state.
+
+        x_t (b, d) came `gap_t` (b,) after the last one; the running pool lives in the state, which begins as
+        `init_state(b)`. Bidirectional models raise `NotStreamable`.
+        """
         check_pooled(state)
         features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
         state = state._replace(backbone=backbone)
@@ -180,7 +190,10 @@ class SequenceHead(nn.Module):
 
 
 class SequenceClassifier(SequenceHead):
-    """Logits (b, classes) for every series."""
+    """Logits (b, classes) for every series; `softmax` makes probabilities of them.
+
+    `static_size` covariates describe a whole series. `step`, `advance` and `peek` follow a stream, with equal answers.
+    """
 
     _outputs = "classes"
 
@@ -190,7 +203,10 @@ class SequenceClassifier(SequenceHead):
 
 
 class SequenceRegressor(SequenceHead):
-    """Numbers (b, targets) for every series, in the targets' own units once calibrated."""
+    """Numbers (b, targets) for every series, in the targets' own units once calibrated.
+
+    `static_size` covariates describe a whole series. `step`, `advance` and `peek` follow a stream, with equal answers.
+    """
 
     _outputs = "targets"
     output_shift: Tensor
@@ -239,6 +255,3 @@ def _take_last(features: Tensor, valid: Tensor | None) -> Tensor:
         return features[:, -1]
     index = (valid.sum(-1) - 1).clamp_min(0)
     return features[torch.arange(features.shape[0], device=features.device), index]
-
-
-__all__ = ["BackboneState", "SequenceClassifier", "SequenceHead", "SequenceRegressor"]

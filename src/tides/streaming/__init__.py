@@ -51,3 +51,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(export, name)
     raise AttributeError(f"module 'tides.streaming' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
