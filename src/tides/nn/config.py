@@ -187,7 +187,6 @@ def _resolving(initialise: Any) -> Any:
     """Let `compat` fill in its fields before the dataclass's own constructor sees them."""
 
     @functools.wraps(initialise)
-    @functools.wraps(initialise)
     def __init__(self: TIDESConfig, **fields: Any) -> None:
         check_names(TIDESConfig, fields)
         if "input_size" not in fields:
