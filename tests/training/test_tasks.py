@@ -86,6 +86,11 @@ def test_labels_must_be_classes_of_the_model() -> None:
         Classification().loss(torch.zeros(2, 2), collate(labelled([0, 5])))
     with pytest.raises(DataError, match=r"labels: found torch\.float32"):
         Classification().loss(torch.zeros(2, 2), collate(labelled([0.5, 1.0])))
+    # Neither more series than classes nor more classes than series is a mistake.
+    Classification().loss(torch.zeros(3, 2), collate(labelled([0, 1, 1])))
+    Classification().loss(torch.zeros(2, 4), collate(labelled([0, 3])))
+    with pytest.raises(DataError, match="found classes 0 to 2, the model has 2"):
+        Classification().loss(torch.zeros(3, 2), collate(labelled([0, 1, 2])))
 
 
 def test_squared_error_counts_observed_queries_only() -> None:
@@ -132,6 +137,9 @@ def test_regression_takes_numbers_and_vectors() -> None:
     assert task.loss(torch.zeros(2, 2), vectors).total.item() == pytest.approx(4 + 4 + 0 + 16)
     with pytest.raises(ShapeError, match=r"wanted \(b, t\) = \(2, 1\)"):
         Regression().loss(torch.zeros(2, 3), batch)
+    for others in (questions([[1.0], [2.0]]), labelled([None, None])):
+        with pytest.raises(DataError, match="regression: the series have no labels"):
+            Regression().loss(torch.zeros(2, 1), collate(others))
 
 
 def test_a_series_model_forms_its_gaps_by_its_own_policy() -> None:
