@@ -85,6 +85,30 @@ def test_decreasing_times_name_series_and_observation() -> None:
         gaps_from_times(bad)
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        [1.7e9, 1.7e9 + 128, 1.7e9 + 256],
+        [0.0, 1.7e9, 1.7e9 + 128, 1.7e9 + 256, 1.7e9 + 384],
+        [-1.7e9, -1.7e9 + 128, 0.0],
+        [1.7e9, 1.7e9],
+    ],
+)
+def test_times_that_single_precision_cannot_tell_apart_are_refused(times: list[float]) -> None:
+    """Numbers around 1.7e9 are 128 apart; in double precision they are fine."""
+    with pytest.raises(DataError, match=r"times: found torch\.float32 around 1\.7e\+09, .* by 2e\+02 at best"):
+        check_times(torch.tensor(times))
+    check_times(torch.tensor(times, dtype=torch.float64))
+
+
+def test_single_precision_is_enough_where_gaps_are_long_and_padding_does_not_count() -> None:
+    check_times(torch.tensor([1.7e9, 1.7e9 + 1024, 1.7e9 + 2048]))
+    check_times(torch.tensor([5.0, 5.0]))
+    check_times(torch.tensor([1.7e9]))
+    padded, valid = torch.tensor([[0.0, 1.0, 2.0, 1.7e9, 1.7e9]]), torch.tensor([[True, True, True, False, False]])
+    check_times(padded, valid)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_times_that_are_not_finite_are_named(value: float) -> None:
     bad = TIMES.clone()
