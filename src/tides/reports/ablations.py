@@ -82,9 +82,15 @@ def _differ(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
 
 def loss(record: Record, part: str) -> float:
     """Mean over folds of the squared error, or of the negative log-likelihood where classes are asked for."""
-    measure = "mse" if "test_mse" in record.results["folds"][0] else "nll"
-    values = [fold[f"{'val' if part == 'validation' else part}_{measure}"] for fold in record.results["folds"]]
-    return math.nan if any(value is None for value in values) else float(np.mean(values))
+    values = fold_losses(record, part)
+    return math.nan if None in values else float(np.mean(values))
+
+
+def fold_losses(record: Record, part: str = "test") -> list[Any]:
+    """The loss of every fold; None where it diverged."""
+    folds = record.results["folds"]
+    measure = "mse" if "test_mse" in folds[0] else "nll"
+    return [fold[f"{'val' if part == 'validation' else part}_{measure}"] for fold in folds]
 
 
 def paired_ratios(change: Change, results: Results, part: str) -> dict[str, float]:
@@ -145,19 +151,14 @@ def fold_table(results: Results) -> Table:
     rows = []
     for change, sets in results.items():
         for dataset, record in sets.items():
-            folds = record.results["folds"]
-            measure = "mse" if "test_mse" in folds[0] else "nll"
-            values = [fold[f"test_{measure}"] for fold in folds]
-            shown = " ".join("diverged" if value is None else f"{value:.4f}" for value in values)
+            shown = " ".join("diverged" if value is None else f"{value:.4f}" for value in fold_losses(record))
             rows.append([change.name, dataset, shown, f"{record.results['parameters']:,}", f"{record.seconds:.0f}"])
     return Table(["change", "dataset", "test loss of each fold", "parameters", "seconds"], rows, "One row per cell.")
 
 
 def _shown(record: Record) -> str:
-    folds = record.results["folds"]
-    measure = "mse" if "test_mse" in folds[0] else "nll"
-    values = [fold[f"test_{measure}"] for fold in folds]
-    if any(value is None for value in values):
+    values = fold_losses(record)
+    if None in values:
         return "diverged"
     spread = f"\n± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
     return f"{np.mean(values):.4f}{spread}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tides.errors import DataError
 from tides.records import Record
 from tides.reports import flash_figures
-from tides.reports.document import MARKDOWN
+from tides.reports.document import MARKDOWN, provenance
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.published import published
 from tides.reports.selection import load_records, lookup
@@ -82,7 +82,7 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
     if quick:
         parts.append(paragraph(f"{quick} records made by `--quick` are not shown."))
     path = out / "index.html"
-    path.write_text(page(TITLE, parts, _provenance(records)), encoding="utf-8")
+    path.write_text(page(TITLE, parts, provenance(records)), encoding="utf-8")
     return path, "\n\n".join(summary)
 
 
@@ -213,15 +213,6 @@ def _number(value: float) -> str:
     if value < 0.1:
         return f"{value:.3f}" if value >= 0.001 else "<0.001"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _provenance(records: Sequence[Record]) -> str:
-    machine = records[0].environment
-    seconds = sum(record.seconds for record in records)
-    return (
-        f"{len(records)} records, {seconds:.0f} s of computing in all, finished {max(r.finished for r in records)}; "
-        f"tides {machine['tides-ssm']}, torch {machine['torch']}, Python {machine['python']}."
-    )
 
 
 _INTRODUCTION = (

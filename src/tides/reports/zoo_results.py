@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tides.records import Record
+from tides.reports.physiome_tables import fold_errors
 from tides.reports.published import published, shipped
 from tides.reports.statistics import mean_std
 from tides.reports.table import Table
@@ -78,7 +79,7 @@ def error_table(records: Sequence[Record], facts: Sequence[Mapping[str, str]]) -
             else:
                 longest = _longest([record for record in own if record.config["model"] == fact["name"]])
                 if longest is not None:
-                    values, notes = _errors(longest), _short_of_epochs(longest)
+                    values, notes = fold_errors(longest), _short_of_epochs(longest)
             known = known or theirs is not None or bool(values)
             row.append(_cell(theirs, values, notes, "folds", 3))
         if known and datasets:
@@ -150,10 +151,6 @@ def _short_of_epochs(record: Record) -> list[str]:
     whole = shipped(record.config["model"], "Physiome-ODE")["train"]["epochs"]
     cut = any(fold["stopped"] == "epochs" for fold in record.results["folds"])
     return [f"stopped after {epochs} epochs"] if cut and epochs < whole else []
-
-
-def _errors(record: Record) -> list[float]:
-    return [math.nan if fold["test_mse"] is None else float(fold["test_mse"]) for fold in record.results["folds"]]
 
 
 def _trivial(own: Sequence[Record], name: str) -> list[float]:
