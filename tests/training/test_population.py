@@ -254,3 +254,12 @@ def test_what_a_population_refuses() -> None:
         fit_population([*models[:2], forecaster(0, depth=2)], Forecasting(), data, settings(), progress=False)
     with pytest.raises(ConfigError, match="seeds"):
         fit_population(models, Forecasting(), data, settings(), seeds=[1], progress=False)
+    with pytest.raises(ConfigError, match="models: found one of them twice"):
+        fit_population([models[0]] * MEMBERS, Forecasting(), data, settings(), progress=False)
+    unchecked: list[Any] = [(train, None) for train, _ in data]
+    with pytest.raises(ConfigError, match=r"data of member 0: wanted a pair \(train, validation\)"):
+        fit_population(models, Forecasting(), unchecked, settings(), progress=False)
+    with pytest.raises(ConfigError, match="config: found a dict"):
+        fit_population(models, Forecasting(), data, {}, progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="data: found 1 data sets, wanted one for each of 3 models"):
+        population_losses(models, Forecasting(), [data[0][1]])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, DataError, Diverged
+from tides.training.arguments import check_config, check_model, check_task
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
 from tides.training.config import TrainConfig
 from tides.training.evaluation import answer, load_batch
@@ -239,12 +240,9 @@ class _Run:
 def _check(
     model: nn.Module, task: Task, data: tuple[IrregularDataset, IrregularDataset | None], config: TrainConfig
 ) -> None:
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"model: found a {type(model).__name__}, wanted a torch module")
-    if isinstance(task, type):
-        raise ConfigError(f"task: found the class {task.__name__}, wanted an object of it: {task.__name__}()")
-    if not isinstance(config, TrainConfig):
-        raise ConfigError(f"config: found a {type(config).__name__}, wanted a TrainConfig")
+    check_model(model)
+    check_task(task)
+    check_config(config)
     if not isinstance(data, tuple) or len(data) != 2:
         raise ConfigError("data: wanted a pair (train, validation); validation may be None")
     train, val = data

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError
+from tides.training.arguments import check_config, check_members, check_task
 from tides.training.checkpoint import CheckpointFolder
 from tides.training.config import TrainConfig
 from tides.training.identity import config_identity, digest, model_settings, task_identity
@@ -86,7 +87,7 @@ def population_turns(
     """
     if is_shared():
         raise ConfigError("torchrun: a population trains in one process; start its members' processes apart")
-    _check(models, data, config)
+    _check(models, task, data, config)
     own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
     if len(own_seeds) != len(models):
         raise ConfigError(f"seeds: found {len(own_seeds)}, wanted one for each of {len(models)} members")
@@ -255,6 +256,8 @@ class _Run:
 
 def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[Part]) -> list[float]:
     """The mean loss of every model on its own data, in evaluation mode, side by side; the models are not changed."""
+    check_task(task)
+    check_members(models, len(parts), "data sets")
     parameter = next(models[0].parameters())
     data = Resident(parts, parameter.dtype, parameter.device)
     loss = StackedLoss(models, task)
@@ -274,11 +277,15 @@ def _contents(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]]) ->
     return digest(([model_settings(model) for model in models], series))
 
 
-def _check(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:
-    if not models or len(models) != len(data):
-        raise ConfigError(
-            f"data: found {len(data)} pairs (train, validation), wanted one for each of {len(models)} models"
-        )
+def _check(models: Sequence[nn.Module], task: Task, data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:
+    check_task(task)
+    check_config(config)
+    check_members(models, len(data), "pairs (train, validation)")
+    if len(set(map(id, models))) < len(models):
+        raise ConfigError("models: found one of them twice, wanted a model of its own for each member")
+    for member, pair in enumerate(data):
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(part, Part) for part in pair):
+            raise ConfigError(f"data of member {member}: wanted a pair (train, validation) of data sets or batches")
     if config.monitor != "loss":
         raise ConfigError(f"monitor: found {config.monitor!r}; a population watches the validation loss, wanted 'loss'")
     if config.bucketed or config.autocast:
