@@ -38,6 +38,7 @@ def test_every_mode_decays_at_one_half_in_conjugate_pairs() -> None:
 
 def test_blocks_stand_side_by_side() -> None:
     one, three = hippo_legs(4), hippo_blocks(12, 3)
+    assert all(torch.equal(found, wanted) for found, wanted in zip(hippo_blocks(4), one, strict=True))
     assert torch.equal(three.lam, one.lam.repeat(3))
     for i in range(3):
         rows = slice(4 * i, 4 * i + 4)
