@@ -116,7 +116,6 @@ class Round:
                     self.given[i] = intake.profile.static_row(static, intake.static_size)
                 except DataError as error:
                     self._refuse(i, "rejected", str(error))
-                    continue
 
     def _keep_static(self, taken: Positions) -> None:
         table = self.intake.table

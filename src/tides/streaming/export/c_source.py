@@ -90,13 +90,27 @@ def _state(plan: Described, double: bool) -> tuple[list[str], int]:
 
 
 def _header(plan: Described, members: list[str], *, double: bool, int8: bool, tick: float, unit: str) -> str:
-    model, config, calibration = plan.model, plan.backbone.config, plan.backbone.calibration
-    ssm = model.blocks[0].ssm
-    inner = ssm.skip.new_zeros(0) if not isinstance(model.blocks[0].tail, TailWeights) else model.blocks[0].tail.value
+    sizes = {**_sizes(plan), "DOUBLE": int(double), "INT8": int(int8)}
+    lines = [f"#define TIDES_{key} {value}" for key, value in sizes.items()]
+    lines += [f"#define TIDES_{key} {float(value)!r}" for key, value in _numbers(plan, double=double).items()]
+    return _HEADER.format(
+        tick=repr(float(tick)),
+        unit=re.sub(r"[^\w ./%·-]", "", unit),
+        constants="\n".join([*lines, *_choices(plan)]),
+        real="double" if double else "float",
+        weight="int8_t" if int8 else "tides_real",
+        members="\n    ".join(members),
+        peek=_PEEK if plan.kind in ("readout", "query_steps") else "",
+    )
+
+
+def _sizes(plan: Described) -> dict[str, int]:
+    """Sizes, and what there is of parts that a model may do without."""
+    model, config = plan.model, plan.backbone.config
+    ssm, tail = model.blocks[0].ssm, model.blocks[0].tail
+    inner = tail.value.shape[0] if isinstance(tail, TailWeights) else 0
     hidden, inputs = model.encoder_out[0].shape
-    widest = max(hidden, inputs, inner.shape[0])
-    normed = isinstance(ssm.drive, LowRankMix) and ssm.drive.norm is not None
-    sizes = {
+    return {
         "CHANNELS": config.input_size,
         "OUTPUTS": hidden if model.head is None else model.head[0].shape[0],
         "INPUTS": inputs,
@@ -104,23 +118,25 @@ def _header(plan: Described, members: list[str], *, double: bool, int8: bool, ti
         "MODES": ssm.frequency.bias.shape[-1],
         "DEPTH": len(model.blocks),
         "CODE": code_size(ssm.drive),
-        "INNER": inner.shape[0],
-        "WIDEST": widest,
+        "INNER": inner,
+        "WIDEST": max(hidden, inputs, inner),
         "ENCODER_DEPTH": len(model.encoder),
         "DECAY_DEPTH": max(len(ssm.decay.blocks), len(ssm.frequency.blocks)),
-        "DOUBLE": int(double),
-        "INT8": int(int8),
         "MASKED": int(model.masked),
         "ALL_OBSERVED": int(config.mask_channels == "auto"),
         "QUERY_FLAG": int(plan.backbone.query_channel),
         "GAP_CHANNEL": int(model.gap_channel),
         "STEP_HEAD": int(isinstance(ssm.step, StepHead)),
         "FOLLOWING": int(model.spec.hold == "following"),
-        "COLUMN_NORM": int(normed),
+        "COLUMN_NORM": int(isinstance(ssm.drive, LowRankMix) and ssm.drive.norm is not None),
         "CLIPPED": int(model.spec.clip is not None),
-        "FIRST_FROM_ZERO": int(calibration.first_policy == "start"),
+        "FIRST_FROM_ZERO": int(plan.backbone.calibration.first_policy == "start"),
     }
-    numbers = {
+
+
+def _numbers(plan: Described, *, double: bool) -> dict[str, float]:
+    model = plan.model
+    return {
         "CLIP": model.spec.clip or 0.0,
         "EPS": model.spec.eps,
         # The layer squares what it reads, and a square must not overflow.
@@ -128,18 +144,22 @@ def _header(plan: Described, members: list[str], *, double: bool, int8: bool, ti
         "NORM_EPS": model.norm_eps,
         "OUTPUT_FACTOR": 2.0 if model.spec.conjugate else 1.0,
         "TIME_SCALE": model.time_scale,
-        "FIRST_GAP": calibration.first_gap.item(),
+        "FIRST_GAP": plan.backbone.calibration.first_gap.item(),
     }
-    lines = [f"#define TIDES_{key} {value}" for key, value in sizes.items()]
-    lines += [f"#define TIDES_{key} {float(value)!r}" for key, value in numbers.items()]
-    mix = {StaticMix: "STATIC", DiagonalMix: "DIAG"}.get(type(ssm.drive))
-    mix = mix or ("FULL" if isinstance(ssm.drive, LowRankMix) and ssm.drive.down is None else "LOW_RANK")
+
+
+def _choices(plan: Described) -> list[str]:
+    """What may be chosen, numbered, and what was."""
+    model, drive = plan.model, plan.model.blocks[0].ssm.drive
+    mix = {StaticMix: "STATIC", DiagonalMix: "DIAG"}.get(type(drive))
+    mix = mix or ("FULL" if isinstance(drive, LowRankMix) and drive.down is None else "LOW_RANK")
     chosen = {
         "REPARAM": model.spec.reparam,
         "NORM": model.norm,
         "MIX": mix,
-        "POOL": plan.model.pool if plan.kind == "pooled" else "mean",
+        "POOL": model.pool if plan.kind == "pooled" else "mean",
     }
+    lines = []
     for group, names in _CHOICES.items():
         lines += [f"#define TIDES_{group}_{name} {k}" for k, name in enumerate(names)]
         lines.append(f"#define TIDES_{group} TIDES_{group}_{str(chosen[group]).upper()}")
@@ -147,16 +167,7 @@ def _header(plan: Described, members: list[str], *, double: bool, int8: bool, ti
     lines.append(f"#define TIDES_DISCRETISATION TIDES_{model.spec.discretisation.upper()}")
     lines += [f"#define TIDES_{name} {k}" for k, name in enumerate(_KINDS)]
     lines.append(f"#define TIDES_KIND TIDES_{plan.kind.upper()}")
-    peek = _PEEK if plan.kind in ("readout", "query_steps") else ""
-    return _HEADER.format(
-        tick=repr(float(tick)),
-        unit=re.sub(r"[^\w ./%·-]", "", unit),
-        constants="\n".join(lines),
-        real="double" if double else "float",
-        weight="int8_t" if int8 else "tides_real",
-        members="\n    ".join(members),
-        peek=peek,
-    )
+    return lines
 
 
 _HEADER = """\
