@@ -1,5 +1,7 @@
 """The recurrence by itself."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from tests.comparison import assert_close
 from tests.tolerances import EXACT
 from tides.errors import ShapeError
 from tides.functional import linear_scan
+from tides.functional.scan import check_scan, sequence_bounds
 
 DTYPES = [torch.float64, torch.complex128, torch.float32, torch.complex64]
 
@@ -98,3 +101,24 @@ def test_packing_needs_a_batch_of_one() -> None:
     a, b, _ = operands(2, 6, 2)
     with pytest.raises(ShapeError, match=r"cu_seqlens.*\(2, 6, 2\)"):
         linear_scan(a, b, cu_seqlens=torch.tensor([0, 6]))
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "message"),
+    [
+        ([0, 6], r"cu_seqlens: found list, wanted a tensor of whole numbers \(n \+ 1,\)"),
+        (torch.tensor([0.0, 6.0]), r"cu_seqlens: found torch\.float32 of shape \(2,\)"),
+        (torch.tensor([[0, 6]]), r"cu_seqlens: found torch\.int64 of shape \(1, 2\)"),
+    ],
+)
+def test_boundaries_are_a_vector_of_whole_numbers(boundaries: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        sequence_bounds(boundaries, (1, 6, 2))
+    with pytest.raises(ShapeError, match=message):
+        check_scan(torch.ones(1, 6, 2), torch.ones(1, 6, 2), None, boundaries)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 3), (2, 0, 3)])
+def test_a_scan_has_steps_and_modes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"b: found .*, wanted \(b, l, p\) with at least one step"):
+        check_scan(torch.ones(shape), torch.ones(shape))
