@@ -10,6 +10,7 @@ from tides.errors import DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.classifier import TIDESClassifier
 from tides.estimators.forecaster import TIDESForecaster
+from tides.estimators.origins import ask_at
 from tides.estimators.regressor import TIDESRegressor
 from tides.training.bootstrap import bootstrap
 from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions
@@ -152,8 +153,7 @@ def _examples(
     examples = []
     for one in picked:
         grid = one.times[-1] + estimator.horizon_ * np.linspace(0, 1, 41)[1:]
-        blank = one.replace(query_times=grid, target=np.zeros((40, c)), target_observed=np.zeros((40, c), np.bool_))
-        ((mean, spread),) = estimator.answer(IrregularDataset([blank], schema=questions.schema))
+        ((mean, spread),) = estimator.answer(IrregularDataset([ask_at(one, grid, c)], schema=questions.schema))
         assert one.query_times is not None
         assert one.target is not None
         assert one.target_observed is not None
