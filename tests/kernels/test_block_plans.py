@@ -10,7 +10,7 @@ from tides.experiments.speed import WORKLOADS
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size, room_size
 from tides.kernels.triton.block_plans import Wanted, _build_backward, _build_forward
 from tides.kernels.triton.buffers import Buffer
-from tides.kernels.triton.launch import LaunchPlan
+from tides.kernels.triton.launch import LaunchPlan, _Call
 from tides.kernels.triton.packing import layout_of
 from tides.nn import TIDESConfig
 from tides.nn.block import Block
@@ -110,3 +110,26 @@ def test_the_last_block_is_made_once(fresh: bool) -> None:
     made = [step for step in backward._launches if step.kernel.fn.__name__ == "enter_kernel"]
     assert shape.shares
     assert len(made) == shape.depth - fresh
+
+
+def _kernels(plan: LaunchPlan) -> set[Any]:
+    """What Triton compiles for a plan: kernels with their flags, and whether numbers are 1 or divisible by 16."""
+    found = set()
+    for launch in plan._launches:
+        assert not isinstance(launch, _Call)
+        numbers = tuple(
+            (value == 1, value % 16 == 0)
+            for parameter, value in zip(launch.kernel.params, launch.arguments, strict=False)
+            if isinstance(value, int) and not parameter.do_not_specialize
+        )
+        found.add((launch.kernel, numbers, tuple(sorted(launch.flags.items()))))
+    return found
+
+
+def test_batches_of_other_lengths_need_hardly_any_other_kernels() -> None:
+    *_, forward, backward = _plans("paper-100k", 32, 1600)
+    for batch, steps in ((33, 1600), (32, 1601), (31, 1507)):
+        *_, other_forward, other_backward = _plans("paper-100k", batch, steps)
+        new = {kernel.__name__ for kernel, *_ in _kernels(other_forward) - _kernels(forward)}
+        new |= {kernel.__name__ for kernel, *_ in _kernels(other_backward) - _kernels(backward)}
+        assert new <= {"leave_kernel", "block_weight_kernel"}, "they know whether their bounds are divisible by 16"

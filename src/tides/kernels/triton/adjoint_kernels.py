@@ -17,6 +17,7 @@ from tides.kernels.triton.evolve_kernels import (
     store_summary,
     times,
 )
+from tides.kernels.triton.launched import launched
 
 
 @triton.jit
@@ -32,7 +33,7 @@ def load_before(
         return nothing, nothing
 
 
-@triton.jit
+@launched
 def adjoint_kernel(
     decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, gradient, s,
     d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,

@@ -3,8 +3,10 @@
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
 
-@triton.jit
+
+@launched
 def outer_kernel(z, x, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
     """out[n, i, a] = z[n, i] x[n, a], in the precision of `out`."""
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -18,7 +20,7 @@ def outer_kernel(z, x, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexp
         tl.store(out + at + i * A, weight[:, None] * values, inside)
 
 
-@triton.jit
+@launched
 def weighted_sum_kernel(z, product, out, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
     """out[n, a] = Σ_i z[n, i] product[n, i, a]."""
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -32,7 +34,7 @@ def weighted_sum_kernel(z, product, out, N, I: tl.constexpr, A: tl.constexpr, AB
     tl.store(out + row[:, None] * A + a[None, :], total, inside)
 
 
-@triton.jit
+@launched
 def backward_kernel(
     work, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, WITH_DX: tl.constexpr
 ):

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import load_down, load_input, load_state, project_code, read_out
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import (
     halve_rows,
     inverse_rms,
@@ -31,7 +32,7 @@ def through_norms(
     return mix(halves, code, matrices, R, GRAMS, STAGES, HB, IB, IB, PRECISION) * (2.0 * unit)
 
 
-@triton.jit(do_not_specialize=["start", "first"])
+@launched
 def readout_kernel(
     x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, first, at_down, eps,
     factor,
@@ -62,7 +63,7 @@ def readout_kernel(
     tl.store(codes + local[:, None] * R + i[None, :], code, live[:, None] & (i < R)[None, :])
 
 
-@triton.jit(do_not_specialize=["start", "first"])
+@launched
 def readout_backward_kernel(
     packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
     N, W, start, rows, first, at_skip, factor,
@@ -120,7 +121,7 @@ def readout_backward_kernel(
         tl.store(d_backward_s + at_o - 2 * P, d_v, live[:, None] & behind[None, :])
 
 
-@triton.jit(do_not_specialize=["start", "first"])
+@launched
 def drive_backward_kernel(
     x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
     N, W, start, rows, first, at_down, eps,

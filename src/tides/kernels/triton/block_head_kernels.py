@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import decay_head, load_input
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import product, split
 from tides.kernels.triton.tail_kernels import load_matrix
 
@@ -29,7 +30,7 @@ def load_both_downs(
         return ((i == h) & (h < H)).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["start"])
+@launched
 def heads_backward_kernel(
     gradient, x, affine, valid, packed, d_decay, d_drive_codes, d_readout_codes, d_u, dx, partial, N, W, start, tiles,
     width, at_drive_code, at_readout_code, at_affine, eps, limit,
@@ -100,7 +101,7 @@ def heads_backward_kernel(
     tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)
 
 
-@triton.jit(do_not_specialize=["start"])
+@launched
 def head_sums_kernel(
     x, affine, valid, d_theta, d_drive_codes, d_readout_codes, partial, N, start, tiles, width, at_drive_code,
     at_readout_code, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, CB: tl.constexpr,

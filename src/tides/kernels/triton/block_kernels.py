@@ -8,6 +8,7 @@ backward pass.
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched, launched_by_size
 from tides.kernels.triton.product_kernels import halve_rows, inverse_rms, mix, open_matrices, product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
@@ -127,7 +128,7 @@ def kept(seed, salt, row, WIDTH: tl.constexpr, DROP: tl.constexpr):
     return tl.where(tl.rand(key, at.to(tl.int32)) >= DROP, 1.0 / (1.0 - DROP), 0.0)
 
 
-@triton.jit(do_not_specialize=["start"])
+@launched
 def enter_kernel(
     x, affine, valid, packed, kernel, root, decay, drive, N, start, W, at_down, eps, limit,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, OB: tl.constexpr,
@@ -183,7 +184,7 @@ def read_out(
     return y * rho, code, rho
 
 
-@triton.jit
+@launched_by_size
 def leave_kernel(
     x, affine, valid, packed, mirror, root, s, backward_s, seed, out, N, W, at_down, at_skip, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr,

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept, load_input
 from tides.kernels.triton.block_weight_kernels import add_sums
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import product, split
 from tides.kernels.triton.tail_kernels import gelu, load_matrix
 
@@ -28,7 +29,7 @@ def load_activation(
     return u, keep, y, cumulative, activated
 
 
-@triton.jit
+@launched
 def tail_backward_block_kernel(
     gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, N, W, start, rows, tiles, at_skip,
     H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr,
@@ -153,7 +154,7 @@ def sum_outer(
     add_sums(partial, H * F + h, tl.sum(bias, axis=0), h < H, start)
 
 
-@triton.jit
+@launched
 def tail_sums_kernel(
     gradient, x, affine, valid, packed, readout, seed, d_y, d_inner, gated, partial, N, W, start, rows, tiles, width,
     at_skip, H: tl.constexpr, F: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, BM: tl.constexpr,

@@ -8,6 +8,7 @@ of the time went into waiting for each other.
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched_by_size
 from tides.kernels.triton.product_kernels import product, split
 
 
@@ -138,7 +139,7 @@ def sum_pairs(
         add_sums(out, pair * HB + h, totals[k], pair + h >= 0, start)
 
 
-@triton.jit
+@launched_by_size
 def block_weight_kernel(
     left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,

@@ -123,7 +123,7 @@ class ScanPlan:
             # Few sequences, few programs: a handful of modes each.
             narrow = min(self.block, _CARRY_MODES)
             grid = (self.rows, -(-self.modes // narrow))
-            stage.launch(carry_kernel, grid, summary, carries, self.modes, self.chunks, N=n, BP=narrow)
+            stage.launch(carry_kernel, grid, summary, carries, self.modes, self.chunks, BC=n, BP=narrow)
         stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=True)
         stage.release(*([] if again else [summary]), *([carries] if carry is None else []))
 

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.device_math import exponentials, multiply, phi1
+from tides.kernels.triton.launched import launched
 
 ZOH, BILINEAR, DIRAC, GIVEN = 0, 1, 2, 3
 
@@ -181,7 +182,7 @@ def store_summary(summary, at, ar, ai, br, bi, exists):
     store_complex(summary, 2 * at + 1, br, bi, exists)
 
 
-@triton.jit
+@launched
 def forward_kernel(
     decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, out,
     L, P, chunks, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
@@ -232,16 +233,16 @@ def forward_kernel(
         store_summary(summary, at, pr, pi, sr, si, exists)
 
 
-@triton.jit
-def carry_kernel(summary, carry, P, chunks, N: tl.constexpr, BP: tl.constexpr):
+@launched
+def carry_kernel(summary, carry, P, chunks, BC: tl.constexpr, BP: tl.constexpr):
     """The state that reaches each chunk, by a scan over the chunks' summaries."""
     row = tl.program_id(0).to(tl.int64)
     mode = (tl.program_id(1) * BP + tl.arange(0, BP)).to(tl.int64)
     sr = tl.zeros((BP,), tl.float32)
     si = tl.zeros((BP,), tl.float32)
     store_complex(carry, row * chunks * P + mode, sr, si, mode < P)
-    for start in range(0, chunks, N):
-        chunk = start + tl.arange(0, N)[:, None].to(tl.int64)
+    for start in range(0, chunks, BC):
+        chunk = start + tl.arange(0, BC)[:, None].to(tl.int64)
         inside = (chunk < chunks) & (mode[None, :] < P)
         at = (row * chunks + chunk) * P + mode[None, :]
         ar, ai = load_complex(summary, 2 * at, inside, OTHER=0x3F800000)
@@ -251,5 +252,5 @@ def carry_kernel(summary, carry, P, chunks, N: tl.constexpr, BP: tl.constexpr):
         br += pr
         bi += pi
         store_complex(carry, at + P, br, bi, inside & (chunk + 1 < chunks))
-        sr = last_row(br, N)
-        si = last_row(bi, N)
+        sr = last_row(br, BC)
+        si = last_row(bi, BC)

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
+
 
 @triton.jit
 def last_index(valid, sequence, L, BL: tl.constexpr, HAS_VALID: tl.constexpr):
@@ -17,7 +19,7 @@ def last_index(valid, sequence, L, BL: tl.constexpr, HAS_VALID: tl.constexpr):
     return last
 
 
-@triton.jit
+@launched
 def take_last_kernel(
     states, decay, drive, clocks, valid, s, lam, pending, L, P: tl.constexpr, PB: tl.constexpr, BL: tl.constexpr,
     HAS_VALID: tl.constexpr, FOLLOWING: tl.constexpr,
@@ -45,7 +47,7 @@ def take_last_kernel(
     tl.store(pending + 2 * target + 1, imag, mode < P)
 
 
-@triton.jit(do_not_specialize=["first"])
+@launched
 def add_last_kernel(
     target, change, valid, L, first, step, WIDTH: tl.constexpr, WB: tl.constexpr, BL: tl.constexpr,
     HAS_VALID: tl.constexpr,

@@ -15,6 +15,8 @@ and tensors that begin elsewhere than at a multiple of 16 bytes take Triton's ow
 import math
 from bisect import insort
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial, reduce
 from operator import itemgetter, or_
 from typing import Any, NamedTuple
@@ -46,8 +48,14 @@ class _Launch(NamedTuple):
 
     def run(self, flat: list[Tensor]) -> Any:
         """Triton's own way."""
-        arguments = [value.of(flat) if isinstance(value, Buffer) else value for value in self.arguments]
-        return self.kernel[self.grid](*arguments, **self.flags)
+        return self.kernel[self.grid](*self._values(flat), **self.flags)
+
+    def compile(self, flat: list[Tensor]) -> None:
+        """All of that but the launch."""
+        self.kernel.warmup(*self._values(flat), grid=self.grid, **self.flags)
+
+    def _values(self, flat: list[Tensor]) -> list[Any]:
+        return [value.of(flat) if isinstance(value, Buffer) else value for value in self.arguments]
 
 
 class _Call(NamedTuple):
@@ -176,10 +184,22 @@ class LaunchPlan:
     def _run_plainly(self, tensors: list[Tensor], *, keep: bool) -> None:
         """Triton's own way; with `keep` the compiled kernels are remembered."""
         flat = [_reals(tensor) for tensor in tensors]
+        if keep:
+            # Triton's mode would stay on if an interrupt met it.
+            copy_context().run(self._compile, flat)
         for step in self._launches:
             compiled = step.run(flat)
             if keep and isinstance(step, _Launch):
                 _known[driver.active.get_current_device(), step.key] = compiled
+
+    def _compile(self, flat: list[Tensor]) -> None:
+        """What is not known yet, side by side: a kernel by itself takes seconds, and a block has two dozen of them."""
+        device = driver.active.get_current_device()
+        launches = {step.key: step for step in self._launches if isinstance(step, _Launch)}
+        with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool):
+            for key, launch in launches.items():
+                if (device, key) not in _known:
+                    launch.compile(flat)
 
     def _prepare(self, device: int) -> list[tuple[Any, ...]]:
         """Of every launch the compiled kernel, the grid, and which of a run's values are its arguments."""

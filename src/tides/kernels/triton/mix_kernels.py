@@ -9,6 +9,8 @@ square the condition number. Weight gradients are partial sums per block of step
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
+
 
 @triton.jit
 def root_kernel(
@@ -60,7 +62,7 @@ def inverse_rms(code, root, eps, I: tl.constexpr, IB: tl.constexpr, HB: tl.const
     return tl.rsqrt(square + eps)
 
 
-@triton.jit
+@launched
 def forward_kernel(
     x, z, kernel, root, out, N, R, H, O, eps, I: tl.constexpr, IB: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr,
     BM: tl.constexpr, NORM: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -96,7 +98,7 @@ def forward_kernel(
         tl.store(out + row[:, None] * O + o[None, :], acc, live[:, None] & (o < O)[None, :])
 
 
-@triton.jit
+@launched
 def backward_kernel(
     gradient, x, z, kernel, root, dx, dz, left, d_square, N, R, H, O, eps, I: tl.constexpr, IB: tl.constexpr,
     HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, OUTPUT: tl.constexpr,
@@ -168,7 +170,7 @@ def backward_kernel(
     tl.store(dz + row[:, None] * R + column, d_code, live[:, None] & (column < R))
 
 
-@triton.jit
+@launched
 def weight_kernel(
     left, right, z, d_square, d_kernel, d_gram, N, R, H, O, rows_per_split, I: tl.constexpr, IB: tl.constexpr,
     HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, NORM: tl.constexpr,

@@ -1,10 +1,11 @@
 """Batch norm in front of a block: statistics of every channel over the valid rows, scale and shift, and back."""
 
-import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
 
-@triton.jit
+
+@launched
 def moments_kernel(
     x, valid, partial, N, tiles, H: tl.constexpr, HB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr
 ):
@@ -38,7 +39,7 @@ def moments_kernel(
     tl.store(partial + 2 * H, squares, h < H)
 
 
-@triton.jit
+@launched
 def affine_kernel(
     partial, running_mean, running_var, affine, kept, programs, eps, momentum, H: tl.constexpr, HB: tl.constexpr,
     BM: tl.constexpr, BATCH: tl.constexpr,
@@ -83,7 +84,7 @@ def affine_kernel(
     tl.store(affine + H + h, -mean * scale, inside)
 
 
-@triton.jit
+@launched
 def norm_backward_kernel(
     x, valid, affine, kept, d_affine, dx, N, H: tl.constexpr, HB: tl.constexpr, BM: tl.constexpr,
     HAS_VALID: tl.constexpr,

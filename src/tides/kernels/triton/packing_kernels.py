@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.device_math import accurate_exp
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import halve, unit_of
 
 
@@ -29,7 +30,7 @@ def store_halves(pointer, at, value, mask, inverse, size):
     tl.store(pointer + size + at, rest, mask)
 
 
-@triton.jit
+@launched
 def pack_kernel(
     packed, kernel, mirror, root, gram_out, frequency, scale, W, at_base, packed_step, step, at_frequency, batch,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr,

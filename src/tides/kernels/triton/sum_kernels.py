@@ -3,8 +3,10 @@
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
 
-@triton.jit
+
+@launched
 def sum_kernel(
     partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr
 ):  # fmt: skip
@@ -40,7 +42,7 @@ def sum_rows(partial, model, rows, mode, P, BR: tl.constexpr, BP: tl.constexpr):
     return total
 
 
-@triton.jit
+@launched
 def clock_sums_kernel(
     d_frequency, d_scale, d_frequency_behind, d_scale_behind, d_lam, packed, d_packed, rows, batch, W, at_frequency, P,
     BR: tl.constexpr, BP: tl.constexpr, BOTH: tl.constexpr, HAS_LAM: tl.constexpr,

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
+
 
 @triton.jit
 def gelu(y):
@@ -18,7 +20,7 @@ def load_matrix(pointer, rows, columns, R, C):
     )  # fmt: skip
 
 
-@triton.jit
+@launched
 def tail_kernel(
     x, y, value, value_bias, gate, gate_bias, out, out_bias, result, N, H, F,
     BM: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, PRECISION: tl.constexpr,
@@ -38,7 +40,7 @@ def tail_kernel(
     tl.store(result + at, tl.load(x + at, inside, 0.0) + added, inside)
 
 
-@triton.jit
+@launched
 def tail_backward_kernel(
     gradient, y, value, value_bias, gate, gate_bias, out, dy, d_value, d_gate, d_out, d_biases, N, H, F, tiles,
     BM: tl.constexpr, HB: tl.constexpr, FB: tl.constexpr, PRECISION: tl.constexpr,

@@ -7,10 +7,11 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import load_input, rates
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.wide_kernels import place
 
 
-@triton.jit
+@launched
 def normalise_kernel(
     x, affine, valid, u, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr
 ):
@@ -20,7 +21,7 @@ def normalise_kernel(
     tl.store(u + at, values, inside)
 
 
-@triton.jit
+@launched
 def normalise_backward_kernel(
     gradient, x, affine, valid, du, dx, share, N, W, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr,
     HAS_VALID: tl.constexpr,
@@ -44,7 +45,7 @@ def load_theta(heads, bias, row, mode, inside, WIDTH: tl.constexpr, P: tl.conste
     return theta + tl.load(bias + mode, mode < P, 0.0)[None, :]
 
 
-@triton.jit
+@launched
 def heads_kernel(
     heads, bias, norm, decay, drive_code, readout_code, N, eps, limit, P: tl.constexpr, R: tl.constexpr,
     PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
@@ -69,7 +70,7 @@ def heads_kernel(
     tl.store(readout_code + target, code, live & (i <= R))
 
 
-@triton.jit
+@launched
 def heads_backward_kernel(
     heads, bias, norm, d_decay, d_drive_code, more_drive_code, d_readout_code, more_readout_code, d_heads, share, N, W,
     eps, limit, P: tl.constexpr, R: tl.constexpr, PB: tl.constexpr, IB: tl.constexpr, BM: tl.constexpr,

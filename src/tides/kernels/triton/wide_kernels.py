@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import halve_rows
 from tides.kernels.triton.tail_kernels import gelu
 
@@ -44,7 +45,7 @@ def store_halves(halves, unit, x, row, a, N, A: tl.constexpr):
     tl.store(unit + row[:, None], units, (row < N)[:, None])
 
 
-@triton.jit
+@launched
 def halve_rows_kernel(
     x, valid, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, CLEAR: tl.constexpr
 ):
@@ -57,7 +58,7 @@ def halve_rows_kernel(
     store_halves(halves, unit, values, row, a, N, A)
 
 
-@triton.jit
+@launched
 def divide_kernel(
     square, u, inverse, halves, unit, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr
 ):
@@ -100,7 +101,7 @@ def weigh_back(product, row_units, units, z, values, dz, row, a, inside, N, I: t
     return total
 
 
-@triton.jit
+@launched
 def drive_kernel(
     product, row_units, units, z, valid, out, N, start, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
     BM: tl.constexpr, HAS_VALID: tl.constexpr,
@@ -113,7 +114,7 @@ def drive_kernel(
     tl.store(out + at, total, inside)
 
 
-@triton.jit
+@launched
 def drive_backward_kernel(
     product, row_units, units, z, u, inverse, dz, du, d_square, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr,
     BM: tl.constexpr, NORM: tl.constexpr,
@@ -134,7 +135,7 @@ def drive_backward_kernel(
     tl.store(du + at, tl.load(du + at, inside, 0.0) + total, inside)
 
 
-@triton.jit
+@launched
 def readout_kernel(
     product, row_units, units, z, square, u, skip, valid, seed, inverse, mixed, y, activated, N, start, factor,
     I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, EPS: tl.constexpr, NORM: tl.constexpr,
@@ -159,7 +160,7 @@ def readout_kernel(
     tl.store(activated + at, unit, inside)
 
 
-@triton.jit
+@launched
 def readout_backward_kernel(
     d_activated, y, u, skip, valid, seed, inverse, mixed, divided, halves, unit, du, d_square, share, N, W, factor,
     A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr,
@@ -190,7 +191,7 @@ def readout_backward_kernel(
     store_halves(halves, unit, gradient, row, a, N, A)
 
 
-@triton.jit
+@launched
 def both_sums_kernel(
     product, row_units, units, z, x, dz, dx, N, I: tl.constexpr, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
 ):

@@ -7,6 +7,7 @@ side by side, (o + a + i). That of a column of z̃ ⊗ x is bounded by both.
 import triton
 import triton.language as tl
 
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import halve, unit_of
 from tides.kernels.triton.wide_kernels import place
 
@@ -26,7 +27,7 @@ def load_scaled(x, scale, at, inside, SCALED: tl.constexpr):
     return values
 
 
-@triton.jit
+@launched
 def largest_kernel(
     y, x, scale, z, largest, N, O: tl.constexpr, A: tl.constexpr, I: tl.constexpr, OB: tl.constexpr, AB: tl.constexpr,
     IB: tl.constexpr, BM: tl.constexpr, SCALED: tl.constexpr,
@@ -53,7 +54,7 @@ def store_halves(first, second, values, inside):
     tl.store(second, low, inside)
 
 
-@triton.jit
+@launched
 def outer_halves_kernel(
     y, x, scale, z, largest, y_halves, outer, rest, N, O: tl.constexpr, A: tl.constexpr, I: tl.constexpr,
     OB: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, SCALED: tl.constexpr,

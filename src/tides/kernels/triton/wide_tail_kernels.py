@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.block_kernels import kept
+from tides.kernels.triton.launched import launched
 from tides.kernels.triton.tail_kernels import gelu
 from tides.kernels.triton.wide_kernels import place
 
@@ -20,7 +21,7 @@ def load_gates(linear, bias, row, f, inside, F: tl.constexpr):
     return at, value, tl.sigmoid(gate)
 
 
-@triton.jit
+@launched
 def gate_kernel(linear, bias, gated, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr):
     """a ⊙ σ(g)."""
     row, f, at, inside = place(N, A, AB, BM)
@@ -28,7 +29,7 @@ def gate_kernel(linear, bias, gated, N, A: tl.constexpr, AB: tl.constexpr, BM: t
     tl.store(gated + at, value * gate, inside)
 
 
-@triton.jit
+@launched
 def gate_backward_kernel(
     linear, bias, d_gated, gated, share, N, W, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr
 ):
@@ -46,7 +47,7 @@ def gate_backward_kernel(
     tl.store(share + A + f, tl.sum(d_gate, axis=0), f < A)
 
 
-@triton.jit
+@launched
 def residual_kernel(
     x, added, bias, seed, out, N, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr, DROP: tl.constexpr
 ):
@@ -57,7 +58,7 @@ def residual_kernel(
     tl.store(out + at, tl.load(x + at, inside, 0.0) + change, inside)
 
 
-@triton.jit
+@launched
 def activate_kernel(
     y, gradient, seed, activated, dropped, share, N, W, A: tl.constexpr, AB: tl.constexpr, BM: tl.constexpr,
     DROP: tl.constexpr,
