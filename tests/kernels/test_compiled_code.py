@@ -1,4 +1,4 @@
-"""Compiled code that is older than a source is not used."""
+"""Compiled code that is older than a source is not used, and who waits for the compiler is told."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,10 @@ import pytest
 
 pytest.importorskip("numba", reason="the cpu backend needs numba")
 
-from tides.kernels.cpu.compiled_code import drop_stale
+from numba import njit
+from numba.core.event import Event, EventStatus
+
+from tides.kernels.cpu.compiled_code import Announcement, drop_stale
 
 
 def test_code_older_than_any_source_is_forgotten(tmp_path: Path) -> None:
@@ -24,3 +27,22 @@ def test_code_older_than_any_source_is_forgotten(tmp_path: Path) -> None:
 def test_no_compiled_code_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "source.py").touch()
     drop_stale(tmp_path)
+
+
+def doubled(x: int) -> int:
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("module", "person", "lines"), [("tides.made_up", True, 1), ("tides.made_up", False, 0), ("elsewhere", True, 0)]
+)
+def test_a_person_is_told_once_who_waits(
+    module: str, person: bool, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubled, "__module__", module)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: person)
+    begins = Event("numba:compile", EventStatus.START, {"dispatcher": njit(doubled)})
+    announcement = Announcement()
+    for _ in range(2):
+        announcement.notify(begins)
+    assert capsys.readouterr().err.count("compiling") == lines

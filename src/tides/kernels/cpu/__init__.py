@@ -1,7 +1,7 @@
 """The `cpu` backend: compiled passes (numba, extra `speed`), whose matrix products stay in registers.
 
-The first call of a block compiles for about half a minute; the result is cached on disk, beside the sources or in the
-user's cache.
+The first call of a block compiles for about a minute; the result is cached on disk, beside the sources or in the user's
+cache.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ except ImportError as error:
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
 from tides.kernels.cpu.block import block_obstacle, fused_block, fused_stack
-from tides.kernels.cpu.compiled_code import drop_stale
+from tides.kernels.cpu.compiled_code import announce_compilation, drop_stale
 from tides.kernels.cpu.evolve import evolve
 from tides.kernels.cpu.mixes import mix_in, read_out
 from tides.kernels.cpu.rates import decay_rates
@@ -24,6 +24,7 @@ from tides.kernels.cpu.scan import scan
 from tides.kernels.tail import gated_tail
 
 drop_stale(Path(__file__).parent)
+announce_compilation()
 
 OPS = SSMOps(mix_in, evolve=evolve, gated_tail=gated_tail, decay_rates=decay_rates, read_out=read_out)
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)

@@ -1,7 +1,10 @@
-"""Compiled code on disk: it must be younger than every source it was made from."""
+"""Compiled code on disk: it must be younger than every source it was made from, and who waits for it is told so."""
 
+import sys
 from contextlib import suppress
 from pathlib import Path
+
+from numba.core import event
 
 
 def drop_stale(folder: Path) -> None:
@@ -15,3 +18,25 @@ def drop_stale(folder: Path) -> None:
         with suppress(OSError):
             if index.stat().st_mtime < newest:
                 index.unlink()
+
+
+class Announcement(event.Listener):
+    """Says once in a process, to a person at a terminal or a notebook, that what takes so long is the compiler."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_start(self, event: event.Event) -> None:
+        """Code begins to be compiled that no cache has."""
+        ours = event.data["dispatcher"].py_func.__module__.startswith("tides.")
+        if ours and not self._said and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            self._said = True
+            print("tides: compiling for the processor, once on this machine; about a minute …", file=sys.stderr)
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing to say."""
+
+
+def announce_compilation() -> None:
+    """From now on."""
+    event.register("numba:compile", Announcement())  # type: ignore[no-untyped-call]
