@@ -56,10 +56,10 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def numbers(values: Any, name: str, wanted: str) -> Tensor:
-    """A list, an array or a tensor of numbers in float64."""
+def numbers(values: Any, name: str, wanted: str, beside: Tensor) -> Tensor:
+    """A list, an array or a tensor of numbers in float64, on the device of `beside`."""
     try:
-        return torch.as_tensor(values, dtype=torch.float64)
+        return torch.as_tensor(values, dtype=torch.float64, device=beside.device)
     except (TypeError, ValueError, RuntimeError):
         raise DataError(f"{name}: found {values!r}, wanted {wanted}") from None
 

@@ -69,7 +69,7 @@ def _baseline(model: nn.Module, batch: IrregularBatch, baseline: Any) -> Tensor:
         backbone = getattr(model, "backbone", model)
         baseline = backbone.calibration.shift if isinstance(backbone, Backbone) else torch.zeros(batch.values.shape[-1])
     wanted = f"one finite number for each of {batch.values.shape[-1]} channels"
-    start = numbers(baseline, "baseline", wanted)
+    start = numbers(baseline, "baseline", wanted, batch.values)
     if start.shape != batch.values.shape[-1:]:
         raise ShapeError(f"baseline: found shape {tuple(start.shape)}, wanted {wanted}")
     if not bool(torch.isfinite(start).all()):

@@ -26,7 +26,7 @@ def sampled_later(model: nn.Module, batch: IrregularBatch, gaps: Sequence[float]
     """The answer as a function of the time between the last two observations; values and query times stay."""
     require_evaluation(model, batch)
     one = only_series(batch, series)
-    wanted = numbers(gaps, "gaps", "one or more finite numbers ≥ 0")
+    wanted = numbers(gaps, "gaps", "one or more finite numbers ≥ 0", one.times)
     if one.times.shape[1] < 2:
         raise DataError("series: found one observation, wanted two: there is no last gap to change")
     if wanted.ndim != 1 or len(wanted) == 0 or bool((wanted < 0).any()) or not bool(torch.isfinite(wanted).all()):
@@ -63,7 +63,8 @@ def remove_each(model: nn.Module, batch: IrregularBatch, series: int = 0) -> Rem
     n = one.times.shape[1]
     if n < 2:
         raise DataError("series: found one observation, wanted two: nothing would be left to answer from")
-    kept = torch.tensor([[k for k in range(n) if k != removed] for removed in range(n)])  # (l, l − 1)
+    places = [[k for k in range(n) if k != removed] for removed in range(n)]
+    kept = torch.tensor(places, device=one.times.device)  # (l, l − 1)
     many = one.rows(torch.zeros(n, dtype=torch.long))
     rows = kept.unsqueeze(-1).expand(-1, -1, one.values.shape[-1])
     times = many.times.gather(1, kept)

@@ -63,7 +63,7 @@ def suggest_next_time(
         raise DataError("X: the batch asks no question; its query_times say what should be known better")
     if not is_whole(samples) or samples < 1:
         raise ConfigError(f"samples: found {samples!r}, wanted at least 1")
-    moments = numbers(candidates, "candidates", "times as numbers, in the batch's unit")
+    moments = numbers(candidates, "candidates", "times as numbers, in the batch's unit", one.times)
     if moments.ndim != 1 or len(moments) == 0 or not bool(torch.isfinite(moments).all()):
         raise DataError("candidates: wanted one or more finite times")
     price = _price(cost, moments)
@@ -78,7 +78,7 @@ def suggest_next_time(
 def _price(cost: Callable[[Tensor], Tensor] | Tensor | None, moments: Tensor) -> Tensor:
     if cost is None:
         return torch.ones_like(moments)
-    price = torch.as_tensor(cost(moments) if callable(cost) else cost, dtype=torch.float64)
+    price = torch.as_tensor(cost(moments) if callable(cost) else cost).to(moments)
     if price.shape != moments.shape or not bool((price > 0).all()):
         raise DataError(f"cost: wanted {len(moments)} numbers > 0, one for each candidate")
     return price
@@ -99,8 +99,7 @@ def _forecast(members: Sequence[nn.Module], task: Forecasting, batch: IrregularB
 def _uncertainty(members: Sequence[nn.Module], task: Forecasting, batch: IrregularBatch) -> Tensor:
     """U (b,) of the asked times, in units of the task's scale."""
     _, variance = _forecast(members, task, batch)
-    scale = torch.ones(variance.shape[-1]) if task.scale is None else torch.tensor(task.scale)
-    share = variance / scale.double().square()
+    share = variance if task.scale is None else variance / variance.new_tensor(task.scale).square()
     asked = torch.ones_like(share[..., 0], dtype=torch.bool) if batch.query_valid is None else batch.query_valid
     weight = asked.unsqueeze(-1).expand_as(share).double()
     return (share * weight).sum((1, 2)) / weight.sum((1, 2))
@@ -120,7 +119,7 @@ def _expected_after(
         )
     generator = torch.Generator().manual_seed(seed)
     half = torch.randn((samples + 1) // 2, mean.shape[-1], generator=generator, dtype=torch.float64)
-    noise = torch.cat([half, -half])[:samples]
+    noise = torch.cat([half, -half])[:samples].to(mean.device)
     imagined = mean[0].unsqueeze(1) + variance[0].sqrt().unsqueeze(1) * noise  # (m, samples, c)
     many = with_observation(
         one.rows(torch.zeros(m * samples, dtype=torch.long)),

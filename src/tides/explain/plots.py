@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from tides.data.batch import IrregularBatch
 from tides.errors import ShapeError, TidesError
@@ -23,8 +25,8 @@ def plot_clock(clock: Clock, path: str | Path, *, series: int = 0) -> None:
     one = clock.series(series)
     layers = one.rate.shape[0]
     figure, axes = _figure(layers, 1, (8.0, 1.0 + 2.4 * layers), sharex=True)
-    times, half = one.times[0].numpy(), one.half_life[:, 0].numpy()
-    loudness = one.contribution[:, 0].square().mean(1).sqrt().numpy()
+    times, half = _array(one.times[0]), _array(one.half_life[:, 0])
+    loudness = _array(one.contribution[:, 0].square().mean(1).sqrt())
     for layer, panel in enumerate(axes):
         strongest = max(float(loudness[layer].max()), 1e-30)
         for mode in range(half.shape[-1]):
@@ -55,9 +57,9 @@ def plot_attribution(
     names = list(channels) or [f"channel {c}" for c in range(count)]
     if len(names) != count:
         raise ShapeError(f"channels: found {len(names)} names, wanted one for each of {count} channels")
-    parts = attribution.values[series, :n].numpy()
+    parts = _array(attribution.values[series, :n])
     figure, axes = _figure(2 * count, 1, (8.0, 1.0 + 2.6 * count), sharex=True)
-    times, values, seen = one.times[0].numpy(), one.values[0].numpy(), one.observed[0].numpy()
+    times, values, seen = _array(one.times[0]), _array(one.values[0]), _array(one.observed[0])
     limit = 1.1 * max(float(np.abs(parts).max()), 1e-30)
     width = 0.6 * float(np.median(np.diff(times))) if n > 1 else 0.5
     for c in range(count):
@@ -78,10 +80,10 @@ def plot_attribution(
 def plot_later(later: LaterAnswers, path: str | Path, *, names: Sequence[str] = (), unit: str = "") -> None:
     """The answers as functions of the last gap, and where it really was."""
     figure, (panel,) = _figure(1, 1, (8.0, 3.4))
-    answers = later.answers.flatten(1).numpy()
+    answers = _array(later.answers.flatten(1))
     for k in range(answers.shape[1]):
         name = names[k] if k < len(names) else f"answer {k}"
-        panel.plot(later.gaps.numpy(), answers[:, k], color=_COLOURS[k % len(_COLOURS)], label=name)
+        panel.plot(_array(later.gaps), answers[:, k], color=_COLOURS[k % len(_COLOURS)], label=name)
     panel.axvline(later.gap, color="black", linewidth=0.8, linestyle="--", label="as it was")
     panel.set_xlabel(f"gap before the last observation{_in(unit)}")
     panel.set_ylabel("answer")
@@ -95,12 +97,12 @@ def plot_removal(
     """How far the answer moves if one observation had not been made, for each of them."""
     one = only_series(batch, series)
     figure, (panel,) = _figure(1, 1, (7.0, 3.2))
-    changes, times = removal.change.flatten(1), one.times[0].numpy()
+    changes, times = removal.change.flatten(1), _array(one.times[0])
     if len(changes) != len(times):
         raise ShapeError(f"series: {series} has {len(times)} observations, but {len(changes)} were removed in turn")
     if not 0 <= answer < changes.shape[1]:
         raise ShapeError(f"answer: found {answer}, wanted an index into {changes.shape[1]} answers")
-    change = changes[:, answer].numpy()
+    change = _array(changes[:, answer])
     panel.vlines(times, 0, change, color=_COLOURS[0], linewidth=2)
     panel.plot(times, change, "o", color=_COLOURS[0], markersize=4)
     panel.axhline(0, color="black", linewidth=0.6)
@@ -114,7 +116,7 @@ def plot_suggestion(suggestion: Suggestion, path: str | Path, *, unit: str = "")
     figure, (panel,) = _figure(1, 1, (8.5, 3.2))
     order = suggestion.candidates.argsort()
     panel.plot(
-        suggestion.candidates[order].numpy(), suggestion.after[order].numpy(), "o-", color=_COLOURS[0], markersize=3
+        _array(suggestion.candidates[order]), _array(suggestion.after[order]), "o-", color=_COLOURS[0], markersize=3
     )
     panel.axhline(suggestion.before, color=_COLOURS[6], linestyle="--", label="without another observation")
     panel.axvline(suggestion.time, color=_COLOURS[1], label="suggested")
@@ -122,6 +124,11 @@ def plot_suggestion(suggestion: Suggestion, path: str | Path, *, unit: str = "")
     panel.set_ylabel("expected variance")
     panel.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     _save(figure, path)
+
+
+def _array(values: Tensor) -> NDArray[Any]:
+    """On the CPU, wherever they were made."""
+    return values.numpy(force=True)
 
 
 def _in(unit: str) -> str:
