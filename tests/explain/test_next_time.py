@@ -50,6 +50,50 @@ def test_cost_is_what_a_reduction_is_divided_by() -> None:
     assert suggest_next_time(Nearest().eval(), given, candidates, task=GAUSSIAN, cost=torch.tensor([1, 9])).time == 33.0
 
 
+class Worried(nn.Module):
+    """Forecasts 3 ± 2 in units of the task's scale until it has seen something new; afterwards its spread is the size
+    of the newest value."""
+
+    def __init__(self, known: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.known, self.scale = known, scale
+
+    def forward(self, values: Tensor, times: Tensor, observed: Tensor, query_times: Tensor, **_: Any) -> Tensor:
+        newest = values[:, -1:].abs() / self.scale if values.shape[1] > self.known else torch.full((1, 1, 2), 2.0)
+        raw = torch.log(torch.expm1(newest.double().clamp_min(2e-3) - 1e-3)).expand(-1, query_times.shape[1], 2)
+        return torch.cat([torch.full_like(raw, 3 * self.scale), raw], dim=-1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_values_that_might_be_found_are_those_of_the_forecast(scale: float) -> None:
+    """E[y²] of y = 3 ± 2 is 13, whatever the unit; U counts every asked time and no padding."""
+    given = question(40.0, 41.0, 7.0)
+    given = replace(given, query_valid=torch.tensor([[True, True, False]]))
+    task = Forecasting(scale=(scale, scale), gaussian=True)
+    model = Worried(given.times.shape[1], scale).eval()
+    found = suggest_next_time(model, given, [30.0, 35.0], task=task, samples=4000)
+    assert found.before == pytest.approx(4.0, rel=1e-6)
+    # Half of the draws mirror the other half: the mean of 4 z² over 4000 numbers z, which has a spread of 0.09.
+    assert found.after.tolist() == pytest.approx([13.0, 13.0], abs=0.3)
+    torch.testing.assert_close(found.gain, found.before - found.after)
+    few = [suggest_next_time(model, given, [30.0], task=task, samples=3, seed=seed).after for seed in (0, 0, 1)]
+    assert torch.equal(few[0], few[1])
+    assert not torch.equal(few[0], few[2])
+
+
+def test_padding_of_the_questions_does_not_count() -> None:
+    """The nearest observation is far from 40 and from 60; only the first of the two is asked about."""
+    given = question(40.0, 60.0)
+    both = suggest_next_time(Nearest().eval(), given, [50.0], task=GAUSSIAN)
+    first = suggest_next_time(
+        Nearest().eval(), replace(given, query_valid=torch.tensor([[True, False]])), [50.0], task=GAUSSIAN
+    )
+    last = float(given.times[0, -1])
+    assert first.before == pytest.approx((40.0 - last + 2e-3) ** 2, rel=1e-6)
+    assert both.before == pytest.approx(((40.0 - last + 2e-3) ** 2 + (60.0 - last + 2e-3) ** 2) / 2, rel=1e-6)
+    assert float(first.after) == pytest.approx((10 + 2e-3) ** 2, rel=1e-6)
+
+
 def test_an_ensemble_looks_where_its_members_disagree() -> None:
     """Two members that differ by t far from observations and agree at them."""
 

@@ -1,6 +1,7 @@
 """Discretisation: exact against matrix exponentials, stable for every step size, finite at the extremes."""
 
 import cmath
+import inspect
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from tests.comparison import assert_close
 from tests.tolerances import EXACT, FLOAT32_FORWARD, FLOAT32_GRADIENT
-from tides.errors import ShapeError
+from tides.errors import ConfigError, ShapeError
 from tides.functional import discretise, expm1, phi1
 
 METHODS = ("zoh", "bilinear", "dirac")
@@ -232,3 +233,8 @@ def test_finite_at_the_extremes(method: str, dtype: torch.dtype) -> None:
 def test_half_precision_is_refused(method: str, dtype: torch.dtype) -> None:
     with pytest.raises(ShapeError, match=r"lam, delta: found torch\.b?float16, wanted float32 or float64"):
         discretise(-torch.ones(3, dtype=dtype), torch.ones(3, dtype=dtype), method)  # type: ignore[arg-type]
+
+
+def test_an_unknown_rule_is_named() -> None:
+    with pytest.raises(ConfigError, match="discretisation: found 'euler', wanted one of zoh, bilinear, dirac"):
+        inspect.unwrap(discretise)(complex_scalar(-1), real_scalar(1), "euler")  # without the shape checker
