@@ -79,8 +79,10 @@ class GraFITi(ForecastModel):
         ŷ_ic = wᵀ [u_ic, t_i, h_c] + w₀
 
     All l + q by c entries are computed and masked, which is exact and has one shape for every batch. Queries are
-    part of the graph, so which times are asked together matters, as published. Source: Yalavarthi et al.,
-    "GraFITi: Graphs for Forecasting Irregularly Sampled Time Series", AAAI 2024 (arXiv 2305.12932).
+    part of the graph, so which times are asked together matters, as published. Every channel is asked for at every
+    query time, where the published runs put only the entries that are scored into the graph. The layers are those of
+    the Physiome-ODE benchmark; in the authors' own release channels also attend to each other. Source: Yalavarthi et
+    al., "GraFITi: Graphs for Forecasting Irregularly Sampled Time Series", AAAI 2024 (arXiv 2305.12932).
     """
 
     config: GraFITiConfig
