@@ -147,6 +147,13 @@ def test_errors_are_one_line(site: Site, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_no_missing_network(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "f.part").symlink_to("/dev/full")
+    with pytest.raises(DataError, match=r"f\.part cannot be written: No space left on device; make room"):
+        download(f"{site.url}/f", tmp_path / "f")
+
+
 def test_two_threads_ask_for_one_file(site: Site, tmp_path: Path) -> None:
     get = functools.partial(download, f"{site.url}/file", tmp_path / "f", size=len(BODY), md5=MD5)
     threads = [threading.Thread(target=get) for _ in range(4)]

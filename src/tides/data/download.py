@@ -1,5 +1,6 @@
 """Downloads that go on where they stopped, and files that are checked before they count."""
 
+import errno
 import hashlib
 import http.client
 import os
@@ -15,6 +16,8 @@ from tides.errors import DataError
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 20
 _TIMEOUT = 60.0
+# What a disk says that takes no more, as opposed to a network that gives none.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def download(
@@ -37,6 +40,10 @@ def download(
         except HTTPError as error:
             raise DataError(f"{urlsplit(url).netloc} answered {error.code} {error.reason} for {url}") from None
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise DataError(
+                    f"{part} cannot be written: {error.strerror}; make room and run again to go on"
+                ) from None
             advice = f"put the file into {path.parent} yourself"
             raise DataError(_offline(url, error, advice)) from None
         if size is not None and part.stat().st_size != size:
