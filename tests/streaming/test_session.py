@@ -354,3 +354,37 @@ def test_what_cannot_be_streamed_says_so() -> None:
     session.step(0.0, [1.0, 2.0])
     with pytest.raises(DataError, match=r"t_future: found \[\]"):
         session.peek([])
+
+
+@pytest.mark.parametrize("compiled", [False, None], ids=["module", "compiled"])
+def test_a_model_in_training_stays_in_training(compiled: bool | None) -> None:
+    model, (times, values) = classifier(), series()
+    wanted = StreamSession(model, compiled=compiled).step(times[0], values[0])
+    session = StreamSession(model.train(), compiled=compiled)
+    assert all(part.training for part in model.modules())
+    with torch.no_grad():
+        model.head.bias.copy_(torch.arange(3.0))
+    np.testing.assert_array_equal(session.step(times[0], values[0]), wanted)
+
+
+def test_now_may_be_a_whole_number() -> None:
+    session, (times, values) = StreamSession(classifier(), at=0), series()
+    np.testing.assert_array_equal(
+        session.step(times[0], values[0], at=0), StreamSession(session.model).step(times[0], values[0])
+    )
+    with pytest.raises(DataError, match="at: found 1, but a SequenceClassifier answers for now"):
+        session.step(times[1], values[1], at=1)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind", "words"),
+    [
+        ({"schema": "none"}, DataError, "metadata does not describe data"),
+        ({"offset": "late"}, DataError, "metadata does not describe data"),
+        ({"classes": np.arange(3)}, DataError, "metadata does not describe data"),
+        ({"made": np.arange(3)}, ConfigError, "metadata: wanted what JSON can hold"),
+    ],
+)
+def test_metadata_that_are_none_are_named(metadata: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        StreamSession(classifier(), metadata=metadata)

@@ -63,14 +63,13 @@ class Profile:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Profile":
         """`metadata` holds a data set's schema under "schema", or channels, unit, origin and classes themselves."""
-        source: Mapping[str, Any] = {**metadata, **metadata.get("schema", {})}
-        classes = source.get("classes") or source.get("class_names")
         try:
+            source: Mapping[str, Any] = {**metadata, **metadata.get("schema", {})}
             return cls(
                 channels=_names(source.get("channels")),
                 unit=source.get("unit"),
                 origin=source.get("origin"),
-                classes=_names(classes),
+                classes=_names(source.get("classes") or source.get("class_names")),
                 spread=_spread_units(source),
                 static=tuple(
                     StaticField(column["name"], _names(column.get("categories")), bool(column.get("ordinal")))
@@ -78,7 +77,7 @@ class Profile:
                 ),
                 offset=int(source.get("offset", 0)),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DataError(f"the model's metadata does not describe data: {error!r}") from None
 
     @property

@@ -1,6 +1,8 @@
 """`StreamSession`: a trained model that follows one stream or many, observation by observation."""
 
+import copy
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,7 +59,9 @@ class StreamSession:
         check_model_dtype((model if isinstance(model, Backbone) else model.backbone).calibration.shift)
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
-        self.model, self.streams = model.eval(), streams
+        # In training mode it belongs to somebody else, who goes on with it.
+        self.model = copy.deepcopy(model).eval() if any(part.training for part in model.modules()) else model
+        self.streams = streams
         self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
         self.profile = Profile.from_metadata(metadata or {})
         self.clock = StreamClock(self.profile.unit, self.profile.origin, self.profile.offset)
@@ -231,6 +235,6 @@ class StreamSession:
             if max(found) > self.intake.largest_gap:
                 raise DataError(f"at: found {at!r}, later than the model can calculate with")
             return np.array(found if several else found[0])
-        if not (isinstance(at, float) and at == 0.0):
+        if not isinstance(at, Real) or at != 0:
             raise DataError(f"at: found {at!r}, but a {type(self.model).__name__} answers for now; see `peek`")
         return np.array(0.0)
