@@ -152,8 +152,8 @@ def test_a_folder_from_before_digests_is_read(tmp_path: Path) -> None:
 
 
 def test_metadata_that_is_no_json_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        save(backbone(), tmp_path / "model", metadata={"bad": object()})
+    with pytest.raises(ConfigError, match=r"metadata: wanted what JSON can hold: .*ndarray"):
+        save(backbone(), tmp_path / "model", metadata={"classes": np.arange(3)})
     assert not (tmp_path / "model").exists()
 
 

@@ -21,6 +21,14 @@ def test_they_add_up_to_the_answer(pool: str) -> None:
     assert float(found.incompleteness.abs().max()) < 1e-6
 
 
+def test_gradients_may_be_switched_off_around_it() -> None:
+    model, given = classifier(), batch()
+    with torch.no_grad():
+        found = attribute(model, given, target=1)
+    assert torch.equal(found.values, attribute(model, given, target=1).values)
+    assert not found.values.requires_grad
+
+
 @pytest.mark.parametrize("mode", ["steps", "readout"])
 def test_forecasts_too(mode: str) -> None:
     model, given = forecaster(mode=mode), batch(queries=2)

@@ -56,7 +56,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "metadata": metadata or {},
     }
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    text = as_json(config, indent=2) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     # Written by us and not by the library, whose files are readable by their owner alone.
@@ -103,6 +103,14 @@ def describe(model: nn.Module) -> dict[str, Any]:
             f"model: found parameters in {dtype}, wanted {' or '.join(_DTYPES)}: call model.float() first"
         )
     return {"model": name, "dtype": dtype, **fields(model)}
+
+
+def as_json(description: dict[str, Any], **options: Any) -> str:
+    """A model's description with what the caller knows of it under "metadata" as text."""
+    try:
+        return json.dumps(description, ensure_ascii=False, **options)
+    except TypeError as error:
+        raise ConfigError(f"metadata: wanted what JSON can hold: {error}") from None
 
 
 def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:

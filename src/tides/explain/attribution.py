@@ -57,8 +57,10 @@ def attribute(
     nodes, weights = np.polynomial.legendre.leggauss(int(steps))
     mean = torch.zeros_like(batch.values)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        point = (start + float(node) * (batch.values - start)).requires_grad_()
-        (gradient,) = torch.autograd.grad(pick(ask(model, replace(batch, values=point))).sum(), point)
+        # Gradients are what is asked for, also by somebody who has switched them off around it.
+        with torch.enable_grad():
+            point = (start + float(node) * (batch.values - start)).requires_grad_()
+            (gradient,) = torch.autograd.grad(pick(ask(model, replace(batch, values=point))).sum(), point)
         mean += float(weight) * gradient
     return Attribution((batch.values - start) * mean, answer, reference)
 
