@@ -44,6 +44,8 @@ def test_a_model_that_is_named_twice_is_one_and_none_is_refused(tmp_path: Path) 
     words = ["run", "physiome", "--quick", "--time-limit", "0", "--json", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, [*words, "--models", "tides,tides"])
     assert json.loads(result.stdout)["cells"] == 1
+    spaced = CliRunner().invoke(app, [*words, "--models", "tides, s5,", "--only", "embedded-calcium*, HOD01"])
+    assert json.loads(spaced.stdout)["cells"] == 2
     result = CliRunner().invoke(app, [*words, "--set", "models=[]"])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == "models: found nothing to run, wanted at least one cell"

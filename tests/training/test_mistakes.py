@@ -8,7 +8,7 @@ from tests.training.test_engine import Answers, Mean, config, run, series
 from tests.training.test_tasks import questions
 from tides.errors import ConfigError, DataError
 from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
-from tides.training import Classification, Forecasting, Regression, TrainConfig, fit
+from tides.training import Classification, Forecasting, Regression, TrainConfig, evaluate, fit
 
 
 def test_bad_requests_are_named() -> None:
@@ -30,6 +30,8 @@ def test_bad_requests_are_named() -> None:
         fit(Mean(), Classification(), (series(4), None), {"epochs": 3}, progress=False)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="model: found a str, wanted a torch module"):
         fit("s5", Classification(), (series(4), None), config(), progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="batch_size: found 0, wanted at least 1"):
+        evaluate(Mean(), Classification(), series(4), batch_size=0)
     one_class = series(12, 1)[::2]
     with pytest.raises(DataError, match="monitor: auroc is undefined"):
         fit(Mean(), Classification(), (series(8), one_class), config(monitor="auroc"), progress=False)

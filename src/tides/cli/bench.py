@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tides.cli.words import listed
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -49,8 +51,8 @@ def speed(
     cells = benchmark.cells(
         device,
         lengths=wanted,
-        workloads=configs.split(",") if configs else None,
-        backends=backends.split(",") if backends else None,
+        workloads=listed(configs) or None,
+        backends=listed(backends) or None,
         threads=threads,
     )
     notices = Console(stderr=True)
@@ -120,7 +122,7 @@ def models(
     if json_file is not None:
         require_folder(json_file.parent)
     found = model_cost.measure_all(
-        None if names is None else names.split(","),
+        listed(names),
         size=model_cost.Size(batch=batch, length=length),
         device=device,
         seconds=seconds,
@@ -173,7 +175,7 @@ def scale(
         counts = None if workers is None else [int(word) for word in workers.split(",")]
     except ValueError as error:
         raise ConfigError(f"--workers: found {workers!r}, wanted integers separated by commas") from error
-    wanted = engines.split(",") if engines else benchmark.default_engines()
+    wanted = listed(engines) or benchmark.default_engines()
     chosen = benchmark.setups(wanted, counts or benchmark.default_workers(), threads=threads)
     notices = Console(stderr=True)
     if json_file is not None:

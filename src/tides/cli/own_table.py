@@ -6,11 +6,6 @@ from typing import Any
 from tides.errors import ConfigError
 
 
-def listed(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
 def estimator_of(folder: Path, *, ignore_new: bool) -> Any:
     """The estimator in a model folder; with `ignore_new` it leaves out columns that it does not know."""
     from tides.estimators.folder import load_estimator

@@ -69,6 +69,7 @@ def run(
     """Run an experiment: train, evaluate, write records."""
     from fnmatch import fnmatch
 
+    from tides.cli.words import listed
     from tides.errors import ConfigError, TidesError
     from tides.experiments import config, runner
 
@@ -79,7 +80,7 @@ def run(
     if seeds is not None:
         chosen.append(f"seeds={seeds}")
     if models is not None:
-        chosen.append(f"models={json.dumps(models.split(','))}")
+        chosen.append(f"models={json.dumps(listed(models))}")
     if own is None:
         variant = variant or config.default_variant(experiment)
         resolved = config.load(experiment, variant, quick=quick, settings=chosen)
@@ -88,7 +89,7 @@ def run(
         resolved = config.load_file(own, quick=quick, settings=chosen)
     cells = runner.plan(module, resolved, variant=variant, quick=quick)
     if only is not None:
-        patterns = only.split(",")
+        patterns = listed(only) or []
 
         def matches(label: str, pattern: str) -> bool:
             return fnmatch(label, pattern) or fnmatch(label, f"{pattern}-*")

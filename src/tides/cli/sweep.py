@@ -43,6 +43,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Search for a configuration on validation data. Repeat the command to add a worker or to continue."""
+    from tides.cli.words import listed
     from tides.errors import ConfigError, TidesError
     from tides.experiments import sweep as sweeps
     from tides.training.world import check_device
@@ -57,7 +58,7 @@ def sweep(
     if published and trials not in (None, sweeps.PUBLISHED_TRIALS):
         raise ConfigError(f"--trials {trials}: the published protocol has {sweeps.PUBLISHED_TRIALS}")
     check_device(device)
-    names = datasets.split(",") if datasets else []
+    names = listed(datasets) or []
     found = _resolve(target, variant=variant, quick=quick, settings=settings or [], datasets=names, device=device)
     count = sweeps.PUBLISHED_TRIALS if published else trials
     if count is None:

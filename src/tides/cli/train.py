@@ -44,7 +44,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train on your own table; classes, numbers or forecasts."""
-    from tides.cli.own_table import check_table, listed, metric_lines, write_page
+    from tides.cli.own_table import check_table, metric_lines, write_page
+    from tides.cli.words import listed
     from tides.errors import ConfigError, DataError, TidesError
     from tides.records import environment, json_text, timestamp, write_json
 

@@ -9,7 +9,7 @@ from torch import nn
 from tides.data.batch import IrregularBatch
 from tides.data.collation import collate
 from tides.data.dataset import IrregularDataset
-from tides.errors import DataError
+from tides.errors import ConfigError, DataError
 from tides.training.bootstrap import Estimate, bootstrap
 from tides.training.predictions import Predictions
 from tides.training.tasks import Task
@@ -63,6 +63,8 @@ def answer(
     world = world or World()
     if len(data) == 0:
         raise DataError("evaluation: the data set is empty")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size: found {batch_size}, wanted at least 1")
     training = model.training
     model.eval()
     parts: list[tuple[float, float, Predictions]] = []

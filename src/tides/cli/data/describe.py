@@ -34,7 +34,7 @@ def describe(
     """Series, lengths, gaps, missing entries and label balance of your own table."""
     from rich.console import Console
 
-    from tides.cli.own_table import listed
+    from tides.cli.words import listed
     from tides.data.summary import describe as summarise
     from tides.data.summary_plot import plot_summary
     from tides.data.tables import from_long, from_wide

@@ -36,6 +36,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
     """Simulate models with random initial states and constants; run it again to continue after a stop."""
+    from tides.cli.words import listed
     from tides.data.cache import cache_root
     from tides.data.physiome.campaign import Model, published_models, run_campaign
     from tides.data.physiome.comparison import compare
@@ -53,7 +54,7 @@ def simulate(
     if not published and not Path(target).is_file():
         raise ConfigError(f"{target}: no such file; wanted `physiome`, or a CellML file of your own")
     if published:
-        chosen = published_models(str(cellml), models.split(",") if models else None)
+        chosen = published_models(str(cellml), listed(models) or None)
     else:
         spread = choose_spread(None, duration, d_states, d_constants)
         chosen = [Model(Path(target).stem, Path(target), None, spread)]

@@ -1,0 +1,6 @@
+"""Words of a command line."""
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Names separated by commas, with or without spaces."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
