@@ -3,13 +3,15 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 
 from tests.comparison import assert_close
-from tests.nn.models import VARIANTS, classifier, forecaster, padding, values_and_gaps
+from tests.nn.models import VARIANTS, classifier, forecaster, padding, small_config, values_and_gaps
 from tests.tolerances import EXACT, IDENTITY
 from tides import kernels
+from tides.nn import SequenceClassifier
 
 MODELS = ("classifier", "steps", "readout")
 
@@ -98,3 +100,13 @@ def test_a_penalty_on_the_input_gradient_can_be_trained() -> None:
         inner.square().sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
     assert any(float(p.grad.abs().sum()) > 0 for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_shapes_and_memory_can_be_planned_without_values(variant: str) -> None:
+    with FakeTensorMode():
+        model = SequenceClassifier(small_config(variant=variant), 3)
+        answer = model(torch.randn(3, 6, 2), torch.rand(3, 6), valid=torch.ones(3, 6, dtype=torch.bool))
+        answer.sum().backward()
+    assert answer.shape == (3, 3)
+    assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Bool, Float
 from jaxtyping import Real as Numeric
-from torch import Tensor
+from torch import Tensor, nn
 
 from tides.errors import DataError, ShapeError
 from tides.functional.checks import describe_tensor, is_mask
@@ -103,8 +103,9 @@ def _parts(x: Any) -> tuple[Any, Any]:
 
 
 def values_can_be_checked(x: Tensor) -> bool:
-    """False while tracing, under `torch.func` transforms and on accelerators, where looking at values costs a wait."""
-    if torch.compiler.is_compiling() or x.device.type != "cpu":
+    """False while tracing, under `torch.func` transforms and on accelerators, where looking at values costs a wait, and
+    for tensors that are more than that: fake ones, with which a model's memory is planned, have no values."""
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or type(x) not in (Tensor, nn.Parameter):
         return False
     return torch._C._functorch.peek_interpreter_stack() is None
 

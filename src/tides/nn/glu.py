@@ -20,9 +20,8 @@ def is_linear(layer: nn.Module | None) -> bool:
 def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer that is never called: whatever else took its place would not be asked."""
     if not is_linear(layer):
-        raise ConfigError(
-            f"model: found {type(layer).__name__} in the place of a layer that hands out its weights; wanted nn.Linear"
-        )
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"
+        raise ConfigError(f"model: found {kind} in the place of a layer that hands out its weights; wanted nn.Linear")
     return held(layer, "weight"), held(layer, "bias")
 
 
