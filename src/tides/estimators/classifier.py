@@ -110,7 +110,10 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Train on X with classes y; tables and data sets may bring their own labels."""
+        """Train on n series X with classes y (n,): numbers, truth values or text; tables and data sets may bring them.
+
+        What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
+        """
         data, truth = self._truth(X, y, times, fitted=False)
         if truth is None:
             raise DataError(
@@ -137,7 +140,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, *, times: Any = None) -> NDArray[Any]:
-        """The most probable class of each series (n,)."""
+        """The most probable class of each series (n,), in the order of `to_dataset(X).ids`."""
         probabilities = self.predict_proba(X, times=times)
         found: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
         return found

@@ -167,7 +167,10 @@ class TIDESForecaster(TIDESEstimator):
         method: Literal["conformal", "gaussian"] | None = None,
         times: Any = None,
     ) -> tuple[Any, Any]:
-        """Lower and upper ends, each in the shape of `predict`, between which a share `coverage` of values lies."""
+        """Lower and upper ends, each in the shape of `predict`, between which a share `coverage` of values lies.
+
+        `method` is `interval` unless given; too few calibration series for a conformal interval raise `DataError`.
+        """
         check_is_fitted(self)
         half = self.calibrated_.width(coverage, method or self.interval, self.schema_.channels)
         found = self._moments(X, at, times)

@@ -27,7 +27,10 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Train on X with numbers y; tables and data sets may bring their own labels."""
+        """Train on n series X with numbers y, (n,) or (n, targets); tables and data sets may bring their own labels.
+
+        What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
+        """
         data, truth = self._truth(X, y, times, fitted=False)
         if truth is None:
             raise DataError(
@@ -40,7 +43,7 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, *, times: Any = None) -> NDArray[np.float64]:
-        """Numbers (n,) or (n, targets), as y had them."""
+        """Numbers (n,) or (n, targets), as y had them, in its units and in the order of `to_dataset(X).ids`."""
         check_is_fitted(self)
         answers: NDArray[np.float64] = self._answers(X, times).numpy()
         return answers[:, 0] if self.targets_ is None else answers
