@@ -164,15 +164,14 @@ def ssm_states(
 ) -> tuple[SSMState, SSMState]:
     """State and pending pair at every step, and those after the last valid one.
 
-    When bidirectional, the forward and backward states are concatenated along the modes.
+    `u` and `gaps` must be zero over padding, so that nothing drives the state there and no time passes. When
+    bidirectional, the forward and backward states are concatenated along the modes.
     """
     decay = ops.decay_rates(u, weights.decay, spec.reparam, spec.clip, spec.eps)
     frequency = weights.frequency.bias
     if weights.frequency.weight is not None:
         frequency = apply_head(u, weights.frequency, spec.eps)
     drive = ops.mix_in(u, weights.drive, spec.eps)
-    if valid is not None:
-        drive = drive.masked_fill(~valid.unsqueeze(-1), 0)
 
     s = ops.evolve(
         decay,
