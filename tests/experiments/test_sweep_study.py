@@ -186,8 +186,6 @@ def test_workers_may_start_together_on_a_storage_that_is_not_there_yet(tmp_path:
 
 def test_a_dead_worker_loses_its_trial_to_the_next(tmp_path: Path) -> None:
     """The same without processes: a trial that was begun and whose heartbeat is long ago."""
-    import sqlite3
-
     from optuna.storages import RDBStorage
 
     dead = study(storage(tmp_path))
@@ -223,6 +221,28 @@ def test_a_worker_that_died_before_its_first_heartbeat_loses_its_trial_too(
     assert [t.state for t in dead.get_trials() if t.number == 0] == [TrialState.FAIL]
     assert drawn(found) == drawn(settle(study(storage(tmp_path), "alone"), parabola, 2))
     assert (1, [0]) in heard
+
+
+@pytest.mark.parametrize("end", ["returns", "reports", "fails"])
+def test_a_worker_that_was_silent_for_too_long_goes_on_with_another_trial(tmp_path: Path, end: str) -> None:
+    slow, begun = study(storage(tmp_path)), list[int]()
+
+    def objective(trial: Any) -> float:
+        value = parabola(trial)
+        begun.append(trial.number)
+        if len(begun) == 1:
+            # Another worker has taken this one for dead.
+            slow.tell(trial.number, state=TrialState.FAIL)
+            if end == "reports":
+                trial.report(value, 1)
+            if end == "fails":
+                raise Diverged("loss is not finite")
+        return value
+
+    found = settle(slow, objective, 2)
+    assert [slot_of(t) for t in found] == [0, 1]
+    assert len(begun) == 3
+    assert {t.state for t in found} == {TrialState.COMPLETE}
 
 
 def test_a_worker_whose_trial_has_no_heartbeat_yet_is_given_time(tmp_path: Path) -> None:

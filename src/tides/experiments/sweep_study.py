@@ -164,12 +164,17 @@ def _answering() -> Iterator[None]:
         yield
     except Exception as error:
         # Optuna wraps what the data base says, and then stumbles over it.
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, SQLAlchemyError):
-            cause = cause.__cause__ or cause.__context__
-        if cause is None:
+        said = next((cause for cause in _causes(error) if isinstance(cause, SQLAlchemyError)), None)
+        if said is None:
             raise
-        raise TidesError(f"--storage: {_reason(cause)}; repeat the command to continue") from error
+        raise TidesError(f"--storage: {_reason(said)}; repeat the command to continue") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def settle(
@@ -225,9 +230,9 @@ def _settle(
         if lost or len(known) < trials or any(t.state is TrialState.WAITING for t in known):
             try:
                 study.optimize(guarded, n_trials=1, catch=(TidesError, _Surplus))
-            except ValueError as error:
-                # This worker was silent for so long that its trial was taken from it.
-                if not str(error).startswith("Cannot tell a"):
+            except (ValueError, AssertionError) as error:
+                # This worker was silent for so long that its trial was taken from it; Optuna stumbles over that, too.
+                if not any(str(cause).startswith("Cannot tell a") for cause in _causes(error)):
                     raise
         else:
             watch(len(done), sorted(set(range(trials)) - {slot_of(trial) for trial in done}))
