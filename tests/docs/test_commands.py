@@ -105,6 +105,28 @@ def test_paths_of_other_commands_exist(where: str, words: list[str]) -> None:
             assert (ROOT / word).exists(), where
 
 
+# These pages are about the options of other programs, too: ray, srun and torchrun.
+OTHERS = ("docs/guide/cluster.md", "docs/guide/several-processes.md")
+
+
+def options(command: Any) -> set[str]:
+    """Every option of a command and of the commands below it."""
+    found = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    if hasattr(command, "list_commands"):
+        context = command.context_class(command)
+        for verb in command.list_commands(context):
+            found |= options(command.get_command(context, verb))
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if name(page) not in OTHERS], ids=name)
+def test_options_in_the_text_exist(page: Path) -> None:
+    known = options(get_command(app)) | {"--help", "--debug"}
+    assert {"--seeds", "--late", "--cellml"} <= known
+    shown = set(re.findall(r"`(--[a-z][a-z0-9-]*)", page.read_text(encoding="utf-8")))
+    assert not shown - known
+
+
 def test_wrong_commands_are_noticed() -> None:
     for words in (["run", "fading-flash", "--sedes", "3"], ["data", "lost"], ["run"]):
         with pytest.raises(Exception, match=r"(?i)no such|missing"):

@@ -18,6 +18,9 @@ PAGES = sorted(page for page in (ROOT / "docs" / "reproduce").glob("*.md") if BE
 BENCHMARK = ROOT / "benchmarks" / "results" / "cuda-h200-triton.json"
 
 
+DROP = "Fewer observations than in training"
+
+
 def test_pages_with_results_were_found() -> None:
     wanted = {"uea", "physiome", "random-drop", "anytime", "ablations", "efficiency"}
     assert wanted <= {page.stem for page in PAGES}
@@ -63,7 +66,7 @@ def test_the_readme_shows_the_forecasting_records() -> None:
 
 def test_the_readme_shows_the_random_drop_records() -> None:
     page = (ROOT / "docs" / "reproduce" / "random-drop.md").read_text(encoding="utf-8")
-    for model, *accuracies in table("Fewer observations than in training"):
+    for model, *accuracies in table(DROP):
         row = next(line for line in page.splitlines() if line.startswith(f"| {model.partition(' ')[0]} | 2"))
         for accuracy in accuracies:
             assert accuracy.replace(" ± ", "<br>± ") in row, f"{model}: {accuracy}"
@@ -105,6 +108,21 @@ def test_the_readme_shows_the_measured_speed() -> None:
             if cell:
                 key = backend, int(length.replace(",", ""))
                 assert_measured(cell, (now.get(key) or before[key])[kind], f"{length}, {backend}, {kind}")
+
+
+def test_the_first_screen_of_the_readme_says_what_its_tables_say() -> None:
+    claims = " ".join((ROOT / "README.md").read_text(encoding="utf-8").partition("## Install")[0].split())
+    speed = {row[0]: row for row in table("Speed")}["100,000"]
+    assert f"takes {speed[1]} and {speed[3]}" in claims
+    assert f"takes {speed[4]} and {speed[5]}" in claims
+    hidden = {model.partition(" ")[0]: float(cells[-1].split()[0]) for model, *cells in table(DROP)}
+    assert f"an accuracy of {hidden['TIDES']:.2f}" in claims
+    assert f"falls to {hidden['Mamba_S']:.2f}" in claims
+    assert hidden["S5"] > hidden["TIDES"] - 0.02
+    smallest = {model: float(cells[1]) for model, *cells in table("Fading Flash")}
+    assert f"TIDES errs by {smallest['TIDES']:.0f} %" in claims
+    assert f"TIDES_Λ by {smallest['TIDES_Λ']:.0f} %" in claims
+    assert min(smallest["Mamba_S"], smallest["Mamba block"]) > 120
 
 
 def test_the_page_about_long_sequences_shows_the_measured_speed() -> None:
