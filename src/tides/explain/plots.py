@@ -24,7 +24,7 @@ def plot_clock(clock: Clock, path: str | Path, *, series: int = 0) -> None:
     """One panel per layer: the half-life of every mode over time, the louder a mode the stronger its line."""
     one = clock.series(series)
     layers = one.rate.shape[0]
-    figure, axes = _figure(layers, 1, (8.0, 1.0 + 2.4 * layers), sharex=True)
+    figure, axes = _figure(layers, (8.0, 1.0 + 2.4 * layers), sharex=True)
     times, half = _array(one.times[0]), _array(one.half_life[:, 0])
     loudness = _array(one.contribution[:, 0].square().mean(1).sqrt())
     for layer, panel in enumerate(axes):
@@ -58,7 +58,7 @@ def plot_attribution(
     if len(names) != count:
         raise ShapeError(f"channels: found {len(names)} names, wanted one for each of {count} channels")
     parts = _array(attribution.values[series, :n])
-    figure, axes = _figure(2 * count, 1, (8.0, 1.0 + 2.6 * count), sharex=True)
+    figure, axes = _figure(2 * count, (8.0, 1.0 + 2.6 * count), sharex=True)
     times, values, seen = _array(one.times[0]), _array(one.values[0]), _array(one.observed[0])
     limit = 1.1 * max(float(np.abs(parts).max()), 1e-30)
     width = 0.6 * float(np.median(np.diff(times))) if n > 1 else 0.5
@@ -79,7 +79,7 @@ def plot_attribution(
 
 def plot_later(later: LaterAnswers, path: str | Path, *, names: Sequence[str] = (), unit: str = "") -> None:
     """The answers as functions of the last gap, and where it really was."""
-    figure, (panel,) = _figure(1, 1, (8.0, 3.4))
+    figure, (panel,) = _figure(1, (8.0, 3.4))
     answers = _array(later.answers.flatten(1))
     for k in range(answers.shape[1]):
         name = names[k] if k < len(names) else f"answer {k}"
@@ -96,7 +96,7 @@ def plot_removal(
 ) -> None:
     """How far the answer moves if one observation had not been made, for each of them."""
     one = only_series(batch, series)
-    figure, (panel,) = _figure(1, 1, (7.0, 3.2))
+    figure, (panel,) = _figure(1, (7.0, 3.2))
     changes, times = removal.change.flatten(1), _array(one.times[0])
     if len(changes) != len(times):
         raise ShapeError(f"series: {series} has {len(times)} observations, but {len(changes)} were removed in turn")
@@ -113,7 +113,7 @@ def plot_removal(
 
 def plot_suggestion(suggestion: Suggestion, path: str | Path, *, unit: str = "") -> None:
     """Expected uncertainty with an observation at each candidate, beside that without one."""
-    figure, (panel,) = _figure(1, 1, (8.5, 3.2))
+    figure, (panel,) = _figure(1, (8.5, 3.2))
     order = suggestion.candidates.argsort()
     panel.plot(
         _array(suggestion.candidates[order]), _array(suggestion.after[order]), "o-", color=_COLOURS[0], markersize=3
@@ -135,13 +135,13 @@ def _in(unit: str) -> str:
     return f" ({unit})" if unit else ""
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, list[Any]]:
+def _figure(rows: int, size: tuple[float, float], **options: Any) -> tuple[Any, list[Any]]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise TidesError('plots need matplotlib: pip install "tides-ssm[plots]"') from error
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
+    axes = figure.subplots(rows, squeeze=False, **options).ravel()
     for panel in axes:
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(color="#e3e6ea", linewidth=0.7)

@@ -1,27 +1,14 @@
 """The page of a model that was trained or scored on somebody's own table, drawn from its record alone."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tides.atomic import atomic_write
-from tides.errors import DataError
 from tides.reports import own_table_figures as figures
 from tides.reports.page import heading, page, paragraph, picture
 from tides.reports.table import Table
-
-
-def read_own_record(path: Path) -> dict[str, Any]:
-    """A `record.json` that `tides train` or `tides evaluate` wrote."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a readable record ({error})") from error
-    if not isinstance(record, dict) or record.get("record") != "own-table":
-        raise DataError(f"{path}: not a record of `tides train` or `tides evaluate`")
-    return record
 
 
 def write_report(record: dict[str, Any], folder: Path) -> Path:

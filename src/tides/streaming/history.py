@@ -1,8 +1,8 @@
 """`History`: what one stream keeps so that a late observation can be put in its place."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class History:
     """What came with each observation; None: nothing."""
     middle: Saved | None = None
 
-    def append(self, t: float, x: NDArray[np.float64], static: StaticRow | None, capture: Any) -> None:
+    def append(self, t: float, x: NDArray[np.float64], static: StaticRow | None, capture: Callable[[], Saved]) -> None:
         """The stream has taken this observation; `capture()` gives its state, which is asked for now and then."""
         self.times.append(t)
         self.values.append(x)

@@ -1,6 +1,7 @@
 """`Intake`: decides about every observation by the policy and brings the accepted ones to the model."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ class Intake:
         if self.histories:
             told = static or [None] * len(rows)
             for row, time, value, given in zip(rows.tolist(), t.tolist(), x, told, strict=True):
-                self.histories[row].append(time, value.copy(), given, lambda row=row: self._save(row))
+                self.histories[row].append(time, value.copy(), given, partial(self._save, row))
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
         """Where values (n, d) are beyond what the model's arithmetic can hold."""

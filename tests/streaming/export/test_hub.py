@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.streaming.export.models import make
+from tides import streaming
 from tides.artefacts import load
 from tides.errors import DataError, TidesError
 from tides.streaming.export import hub
@@ -30,7 +31,7 @@ def test_a_folder_comes_back(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
     assert same(hub.from_pretrained(folder), model)
     assert same(load(folder), model)
-    assert hub.pretrained_metadata(str(folder)) == METADATA
+    assert streaming.pretrained_metadata(str(folder)) == METADATA
 
 
 def test_the_card_says_what_is_known(tmp_path: Path) -> None:
