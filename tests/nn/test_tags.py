@@ -103,3 +103,19 @@ def test_every_parameter_once_and_the_tags_survive_copies() -> None:
     ]
     assert len({id(p) for _, p, _ in tagged_parameters(model)}) == len(list(model.parameters()))
     assert all(isinstance(p, torch.nn.Parameter) for _, p, _ in tagged_parameters(model))
+
+
+def test_tied_weights_are_named_once_where_they_stand_first() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(1))
+            self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            self.second.weight = self.first.weight
+
+    assert [(name, tag) for name, _, tag in tagged_parameters(Tied())] == [
+        ("scale", "plain"),
+        ("first.weight", "decayed"),
+        ("first.bias", "plain"),
+        ("second.bias", "plain"),
+    ]

@@ -60,6 +60,15 @@ def test_class_probabilities_of_every_prefix(fields: dict[str, Any], compiled: b
     np.testing.assert_allclose(session.answer(), found)
 
 
+def test_a_model_that_is_very_sure_says_so_in_numbers() -> None:
+    """e^800 is beyond every double."""
+    model = classifier()
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([0.0, 800.0, -800.0]))
+        model.head.weight.zero_()
+    np.testing.assert_array_equal(StreamSession(model).step(1.0, [0.0, 0.0]), [0.0, 1.0, 0.0])
+
+
 @pytest.mark.parametrize("mode", ["steps", "readout"])
 @torch.no_grad()
 def test_forecasts_of_every_prefix(mode: str) -> None:
