@@ -52,6 +52,12 @@ def test_times_may_be_a_tensor(fitted: TIDESForecaster) -> None:
     np.testing.assert_array_equal(fitted.predict(fresh, at=torch.tensor([[11.0, 12.5]] * 2)), wanted)
 
 
+@pytest.mark.parametrize("count", [0, True, 2.0])
+def test_a_backtest_asks_at_least_once(fitted: TIDESForecaster, count: Any) -> None:
+    with pytest.raises(ConfigError, match="per_series: found"):
+        fitted.backtest(relaxing(2), per_series=count)
+
+
 def test_intervals_widen_with_coverage_and_lead(fitted: TIDESForecaster) -> None:
     fresh = relaxing(20, seed=3)
     for method in ("conformal", "gaussian"):

@@ -21,7 +21,7 @@ from tides.estimators.inputs import is_series, is_table
 from tides.estimators.intervals import Array, Calibrated
 from tides.estimators.origins import Backtest, Origins, ask_at, join_static
 from tides.estimators.questions import query_times, time_span
-from tides.estimators.recipe import RECIPE, Split, split_off
+from tides.estimators.recipe import RECIPE, Split, require_count, split_off
 from tides.estimators.scikit import check_is_fitted
 from tides.nn.config import TIDESConfig
 from tides.nn.forecaster import Forecaster
@@ -128,8 +128,7 @@ class TIDESForecaster(TIDESEstimator):
         """Train on X; `y` is ignored."""
         if self.interval not in ("conformal", "gaussian"):
             raise ConfigError(f"interval: found {self.interval!r}, wanted 'conformal' or 'gaussian'")
-        if not isinstance(self.origins, int | np.integer) or self.origins < 1:
-            raise ConfigError(f"origins: found {self.origins!r}, wanted an integer ≥ 1")
+        require_count(self.origins, "origins")
         data = self._read(X, times, labels="ignored", fitted=False)
         self._check_count(data, None)
         if int(data.lengths.max()) == 1:
@@ -188,6 +187,7 @@ class TIDESForecaster(TIDESEstimator):
     def backtest(self, X: Any, *, per_series: int = 4, seed: int = 0, times: Any = None) -> Backtest:
         """Ask at random origins of these series for what came within the horizon after them."""
         check_is_fitted(self)
+        require_count(per_series, "per_series")
         data = self._read(X, times, labels="ignored", fitted=True)
         rows = IrregularDataset([self._row(one) for one in data], channels=self._inputs(data))
         rows = rows[np.flatnonzero([len(self._origins.cuts(one)) > 0 for one in rows])]

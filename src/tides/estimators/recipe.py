@@ -67,8 +67,7 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
     """How to train on so many series."""
     _check_table("training", estimator.training)
     batch_size = min(64, max(8, series // 10)) if estimator.batch_size is None else estimator.batch_size
-    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ConfigError(f"batch_size: found {batch_size!r}, wanted an integer ≥ 1")
+    require_count(batch_size, "batch_size")
     while series % batch_size == 1 and batch_size > 2:
         # A last batch of one series may have nothing to normalise over.
         batch_size -= 1
@@ -84,6 +83,11 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
         **(estimator.training or {}),
     }
     return TrainConfig.from_dict(_plain(fields))
+
+
+def require_count(value: Any, name: str) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ 1")
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
