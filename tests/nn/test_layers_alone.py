@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.comparison import assert_close
 from tests.nn.models import small_config
+from tests.tolerances import EXACT
 from tides.errors import ConfigError, ShapeError
 from tides.nn import SSM, Block
 
@@ -106,3 +108,19 @@ def test_a_half_layer_is_refused_and_half_inputs_are_converted(kind: str, dtype:
     for call in (lambda: made(U.to(dtype), GAPS.to(dtype)), lambda: made(U, GAPS), lambda: made.init_state(2)):
         with pytest.raises(ShapeError, match=r"model: found parameters in torch\.b?float16, wanted float32"):
             call()
+
+
+@pytest.mark.parametrize("variant", ["tides", "mamba-s"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@torch.no_grad()
+def test_a_trace_is_the_sequence_whatever_stands_in_the_padding(variant: str, bidirectional: bool) -> None:
+    made = SSM(small_config(variant=variant, bidirectional=bidirectional)).double()
+    u, gaps = torch.randn(2, 5, 4).double(), torch.rand(2, 5).double()
+    valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    wanted, last = made(u, gaps, valid=valid)
+    for padding in (1e3, torch.nan):
+        spoilt = u.masked_fill(~valid.unsqueeze(-1), padding), gaps.masked_fill(~valid, padding)
+        found, states = made.trace(*spoilt, valid=valid)
+        assert_close(found[valid], wanted[valid], EXACT)
+        for part, final in zip(states, last, strict=True):
+            assert_close(part[torch.arange(2), valid.sum(1) - 1][:, : final.shape[-1]], final, EXACT)

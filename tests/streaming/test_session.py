@@ -269,6 +269,31 @@ def test_a_replay_leaves_static_covariates_to_their_time(make: Any, history: int
             assert history == 1
 
 
+@pytest.mark.parametrize(
+    ("late", "earlier", "first"),
+    [
+        (None, {"age": 1, "sex": "m"}, {}),
+        ({"age": 3}, {"age": 3, "sex": "m"}, {"age": 1}),
+        ({"age": 3, "sex": "f"}, {"age": 3, "sex": "f"}, {"age": 1, "sex": "m"}),
+    ],
+)
+def test_what_came_with_the_first_observation_holds_for_earlier_ones(late: Any, earlier: Any, first: Any) -> None:
+    """An observation from before the first one names what has changed since, and nothing else is known to have."""
+    columns = [{"name": "age"}, {"name": "sex", "categories": ["f", "m"]}]
+    model = unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=3))
+    replayed, in_order = (
+        StreamSession(model, metadata={"static": columns}, late=policy) for policy in ("replay", "reject")
+    )
+    replayed.step(1.0, [1.0, 2.0], static={"age": 1, "sex": "m"})
+    replayed.step(0.0, [3.0, 4.0], static=late)
+    in_order.step(0.0, [3.0, 4.0], static=earlier)
+    in_order.step(1.0, [1.0, 2.0], static=first or None)
+    np.testing.assert_allclose(replayed.answer(), in_order.answer(), rtol=1e-12)
+    rows = replayed.intake.histories[0].static_rows()
+    known = {"f": [1.0, 0.0], "m": [0.0, 1.0]}
+    np.testing.assert_array_equal(rows, [[earlier["age"], *known[earlier["sex"]]], [1.0, 0.0, 1.0]])
+
+
 def with_static() -> tides.SequenceClassifier:
     return unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=1))
 
