@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ class Note:
         progress(0.5)
         if self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
-        while self.wait and not (self.folder / "go").exists():
+        end = time.monotonic() + 20
+        while self.wait and not (self.folder / "go").exists() and time.monotonic() < end:
             progress(0.5)
         return self.name

@@ -94,6 +94,14 @@ def test_no_process_begins_a_job_after_the_deadline(
     assert not (tmp_path / "2").exists()
 
 
+def test_who_closes_a_run_does_not_wait_for_what_is_at_work(light_workers: None, tmp_path: Path) -> None:
+    results = Processes(2).run({"a": Note(tmp_path, "a"), "b": Note(tmp_path, "b", wait=True)})
+    assert next(results) == ("a", "a")
+    begin = time.monotonic()
+    results.close()
+    assert time.monotonic() - begin < 15
+
+
 def test_a_clock_counts_a_share_of_what_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("tides.experiments.population_clock.time.perf_counter", lambda: now)

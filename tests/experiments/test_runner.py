@@ -1,3 +1,4 @@
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,7 @@ import torch
 
 from tides.errors import ConfigError, DataError, Diverged
 from tides.experiments import runner
+from tides.experiments.engines import Answers
 from tides.experiments.runner import Cell, Context, run_cells
 from tides.records import Record, read_records
 
@@ -89,6 +91,33 @@ def test_a_folder_that_takes_no_records_is_found_before_anything_is_computed(toy
     with pytest.raises(NotADirectoryError):
         run_cells(cells(range(2)), tmp_path / "file")
     assert toy.calls == []
+
+
+def test_a_record_that_cannot_be_written_ends_what_is_at_work(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    class Busy:
+        shares_files = True
+
+        def run(self, jobs: Any, **_: Any) -> Answers[Any]:
+            try:
+                for name, job in jobs.items():
+                    yield name, job(lambda fraction: None)
+            finally:
+                ended.extend(jobs)
+
+    def full(path: Path, record: Record) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "write_record", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        run_cells(cells(range(2), stack=None), tmp_path, engine=Busy())
+    # The exception, and with it everything that it saw, is still there.
+    assert error.value.__traceback__ is not None
+    assert len(ended) == 2
+    assert toy.calls == [[0]]
 
 
 def test_progress_counts_cells_and_ends_at_their_number(toy: Toy, tmp_path: Path) -> None:

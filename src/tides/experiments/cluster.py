@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tides.errors import ConfigError, TidesError
-from tides.experiments.engines import Failure, Job, Post, Progress, T, attempt
+from tides.experiments.engines import Answers, Failure, Job, Post, Progress, T, attempt
 
 try:
     import ray
@@ -62,7 +62,7 @@ class Cluster:
 
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
-    ) -> Iterator[tuple[str, T | Failure]]:
+    ) -> Answers[T]:
         if not jobs:
             return
         with _connected(self.address):

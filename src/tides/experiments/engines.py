@@ -11,7 +11,7 @@ import queue
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -39,6 +39,10 @@ class Failure:
     message: str
 
 
+Answers = Generator[tuple[str, T | Failure], None, None]
+"""Results by the name of their job. Closing it ends the jobs that are at work."""
+
+
 class Engine(Protocol):
     """What carries out jobs. Every job that was started ends once, as a result or as a failure."""
 
@@ -48,7 +52,7 @@ class Engine(Protocol):
 
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
-    ) -> Iterator[tuple[str, T | Failure]]:
+    ) -> Answers[T]:
         """Results in the order in which they come; jobs that the deadline left unstarted are missing.
 
         `deadline` is a time of `time.perf_counter`. A `TidesError` of a job becomes its failure. Any other exception is
@@ -73,7 +77,7 @@ class Processes:
 
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
-    ) -> Iterator[tuple[str, T | Failure]]:
+    ) -> Answers[T]:
         count = min(self.workers, len(jobs))
         return _run_here(jobs, deadline, post) if count < 2 else _run_beside(jobs, count, deadline, post)
 
@@ -87,7 +91,7 @@ class Streams:
 
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
-    ) -> Iterator[tuple[str, T | Failure]]:
+    ) -> Answers[T]:
         waiting = iter(jobs.items())
         at_work: dict[str, Turns[T]] = {}
         begun: set[str] = set()
@@ -118,16 +122,14 @@ class Streams:
             raise defects[0]
 
 
-def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Iterator[tuple[str, T | Failure]]:
+def _run_here(jobs: Mapping[str, Job[T]], deadline: float, post: Post) -> Answers[T]:
     for name, job in jobs.items():
         if time.perf_counter() >= deadline:
             return
         yield name, attempt(job, lambda fraction, name=name: post(name, fraction))  # type: ignore[misc]
 
 
-def _run_beside(
-    jobs: Mapping[str, Job[T]], workers: int, deadline: float, post: Post
-) -> Iterator[tuple[str, T | Failure]]:
+def _run_beside(jobs: Mapping[str, Job[T]], workers: int, deadline: float, post: Post) -> Answers[T]:
     # Spawned, not forked: torch's thread pools do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     threads = max(1, available_cpus() // workers)
@@ -137,7 +139,13 @@ def _run_beside(
     while unsent and time.perf_counter() < deadline:
         messages: Any = spawn.Queue()
         with ProcessPoolExecutor(workers, spawn, _enter_worker, (messages, threads)) as pool:
-            yield from _run_in(pool, workers, unsent, messages, deadline, post, defects)
+            try:
+                yield from _run_in(pool, workers, unsent, messages, deadline, post, defects)
+            except BaseException:
+                # Whoever interrupts a run does not wait for jobs whose results nobody takes.
+                for process in list(pool._processes.values()):
+                    process.terminate()
+                raise
     if defects:
         raise defects[0]
 
@@ -150,7 +158,7 @@ def _run_in(
     deadline: float,
     post: Post,
     defects: list[BaseException],
-) -> Iterator[tuple[str, T | Failure]]:
+) -> Answers[T]:
     """Take jobs from `unsent` until it is empty, the deadline has passed or the pool is broken."""
     at_work: dict[Future[T | Failure], str] = {}
     broken = False

@@ -18,7 +18,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -150,19 +150,21 @@ def run_cells(
     failed: dict[str, str] = {}
     computed, postponed = 0, sum(map(len, stacks.values()))
     deadline = math.inf if time_limit is None else start + time_limit
-    for name, answer in engine.run(jobs, deadline=deadline, post=board.post):
-        postponed -= len(stacks[name])
-        if isinstance(answer, Failure):
-            failed[_title(stacks[name][0])] = answer.message
-        else:
-            for cell, found in zip(stacks[name], answer, strict=True):
-                if isinstance(found, Record):
-                    write_record(cell.path(folder), found)
-                    computed += 1
-                else:
-                    unavailable[_title(cell)] = found
-            _remove(jobs[name].scratch)
-        board.end(name)
+    # Closed also where a record cannot be written: nothing goes on whose record could not be written either.
+    with closing(engine.run(jobs, deadline=deadline, post=board.post)) as answers:
+        for name, answer in answers:
+            postponed -= len(stacks[name])
+            if isinstance(answer, Failure):
+                failed[_title(stacks[name][0])] = answer.message
+            else:
+                for cell, found in zip(stacks[name], answer, strict=True):
+                    if isinstance(found, Record):
+                        write_record(cell.path(folder), found)
+                        computed += 1
+                    else:
+                        unavailable[_title(cell)] = found
+                _remove(jobs[name].scratch)
+            board.end(name)
     seconds = time.perf_counter() - start
     return Outcome(len(cells) - len(todo), computed, failed, seconds, unavailable, postponed)
 
