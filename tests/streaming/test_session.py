@@ -351,6 +351,8 @@ def test_keys_of_arrays_are_stored_and_lists_are_none() -> None:
             use()
     with pytest.raises(DataError, match="key: found \\['a'\\]"):
         session.step_many([3, ["a"]], [2.0, 2.0], [[1.0, 2.0]] * 2)
+    with pytest.raises(DataError, match=r"key: found .*\('a', \[1\]\)"):
+        session.step_many([("a", [1])], [1.0], [[1.0, 1.0]])
 
 
 @pytest.mark.parametrize("keys", [None, 5])

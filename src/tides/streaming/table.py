@@ -105,7 +105,8 @@ def are_different(keys: Sequence[Key]) -> bool:
     try:
         return len(set(keys)) == len(keys)
     except TypeError:
-        raise unusable_key(next(key for key in keys if not isinstance(key, Hashable))) from None
+        # A tuple looks hashable whatever is in it.
+        raise unusable_key(next((key for key in keys if not isinstance(key, Hashable)), list(keys))) from None
 
 
 def unusable_key(key: Any) -> DataError:
