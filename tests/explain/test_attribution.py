@@ -63,6 +63,22 @@ def test_a_linear_answer_is_attributed_exactly() -> None:
     start = torch.tensor([0.25, -1.0]).double().expand_as(given.values)
     wanted = torch.where(given.observed, weight * (given.values - start), torch.zeros_like(given.values))
     torch.testing.assert_close(found.values, wanted)
+    # A model that stores no mean is compared with zeros.
+    bare = attribute(Linear().eval(), given, steps=1)
+    torch.testing.assert_close(bare.values, torch.where(given.observed, weight * given.values, torch.zeros(1).double()))
+
+
+def test_the_training_mean_is_the_default_baseline() -> None:
+    model, given = classifier(), batch()
+    mean = model.backbone.calibration.shift
+    assert bool((mean != 0).all())
+    found, wanted = (
+        attribute(model, given, target=0, steps=2),
+        attribute(model, given, target=0, baseline=mean, steps=2),
+    )
+    torch.testing.assert_close(found.values, wanted.values)
+    start = replace(given, values=torch.where(given.observed, mean, given.values))
+    torch.testing.assert_close(found.reference, ask(model, start)[:, 0])
 
 
 def test_the_predicted_class_is_the_default() -> None:

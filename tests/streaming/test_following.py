@@ -84,6 +84,13 @@ def test_lines_in_lines_out() -> None:
     assert (tally.lines, tally.malformed, dict(tally.outcomes)) == (20, 8, {"taken": 10, "rejected": 1})
 
 
+def test_blank_lines_are_counted_and_nothing_else() -> None:
+    text = lines(2)
+    found, complaints, tally = run(session(), ["", text[0], " \t", "\r", text[1]], strict=True)
+    assert [line["line"] for line in found] == [2, 5]
+    assert (tally.lines, tally.malformed, complaints) == (5, 0, [])
+
+
 def test_a_strict_run_answers_what_came_before_the_bad_line() -> None:
     source, target = os.pipe()
     os.write(target, "\n".join([*lines(2), "{", *lines(3)]).encode())
