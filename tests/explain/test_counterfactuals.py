@@ -56,6 +56,21 @@ def test_an_empty_row_of_a_bare_average_changes_what_it_should() -> None:
     torch.testing.assert_close(found.without[-1], ask(model, replace(given, **parts))[0])
 
 
+def test_models_that_are_given_gaps_see_the_other_times_too() -> None:
+    class Gaps(torch.nn.Module):
+        def forward(self, x: torch.Tensor, gaps: torch.Tensor, **_: object) -> torch.Tensor:
+            return gaps[:, -3:]
+
+    model, given = Gaps().eval(), only_series(batch(), 0)
+    *_, before, last = given.gaps[0].tolist()
+    found = sampled_later(model, given, [7.5, last])
+    torch.testing.assert_close(found.answers[0, 1:], torch.tensor([before, 7.5]).double())
+    torch.testing.assert_close(found.answers[1], given.gaps[0, -3:])
+    without = remove_each(model, given).without
+    torch.testing.assert_close(without[-2, -1], given.gaps[0, -2:].sum())
+    torch.testing.assert_close(without[-1], given.gaps[0, -4:-1])
+
+
 def test_too_short_a_series_is_refused() -> None:
     model, given = classifier(), batch(b=1, l=1)
     with pytest.raises(DataError, match="one observation"):
