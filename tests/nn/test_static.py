@@ -28,3 +28,8 @@ def test_missing_covariates_count_as_their_mean() -> None:
 def test_scales_must_fit() -> None:
     with pytest.raises(ConfigError, match=r"static_shift, static_scale: .* wanted \(2,\)"):
         SequenceClassifier(small_config(), 3, static_size=2).calibrate_static(torch.zeros(1), torch.ones(1))
+
+
+def test_a_model_without_covariates_has_no_scales_for_them() -> None:
+    with pytest.raises(ConfigError, match="built without static covariates"):
+        SequenceClassifier(small_config(), 3).calibrate_static(torch.zeros(0), torch.ones(0))

@@ -58,12 +58,9 @@ class Calibration(nn.Module):
         if self.first_policy == "median":
             self.first_gap.copy_(positive.median())
 
-    @torch.no_grad()
     def fit_values(self, shift: Tensor | None, scale: Tensor | None) -> None:
         """Set the channels' shift and scale, e.g. mean and standard deviation of observed training entries."""
-        shift, scale = check_scales(shift, scale, self.shift.numel())
-        self.shift.copy_(shift)
-        self.scale.copy_(scale)
+        store_scales(self, shift, scale)
 
     def scaled_values(self, x: Tensor) -> Tensor:
         return (x - self.shift) / self.scale
@@ -89,6 +86,14 @@ class Calibration(nn.Module):
             # From the meta device (`to_empty`) there is nothing to copy.
             setattr(self, name, torch.empty_like(value, device=device) if value.is_meta else value.to(device))
         return self
+
+
+@torch.no_grad()
+def store_scales(module: nn.Module, shift: Tensor | None, scale: Tensor | None, prefix: str = "") -> None:
+    """Copy scales, once they are checked, to the buffers of `module` that are called so behind `prefix`."""
+    kept = module.get_buffer(f"{prefix}shift"), module.get_buffer(f"{prefix}scale")
+    for buffer, value in zip(kept, check_scales(shift, scale, kept[0].numel(), prefix=prefix), strict=True):
+        buffer.copy_(value)
 
 
 def check_scales(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tides.errors import ConfigError
 from tides.functional.gaps import whole_difference
 from tides.nn.backbone import Backbone, gather_states
-from tides.nn.calibration import check_scales
+from tides.nn.calibration import store_scales
 from tides.nn.checks import (
     check_config,
     check_count,
@@ -174,7 +174,6 @@ class Forecaster(nn.Module):
         """Time passes, nothing is observed."""
         return self.backbone.advance(state, gap)
 
-    @torch.no_grad()
     def calibrate(
         self,
         gaps: Tensor,
@@ -188,9 +187,7 @@ class Forecaster(nn.Module):
         shift = shift if output_shift is None else output_shift
         scale = scale if output_scale is None else output_scale
         if shift is not None or scale is not None:
-            shift, scale = check_scales(shift, scale, self.channels, prefix="output_")
-            self.output_shift.copy_(shift)
-            self.output_scale.copy_(scale)
+            store_scales(self, shift, scale, "output_")
         return self
 
     def count_parameters(self, *, release_equivalent: bool = False) -> int:

@@ -5,8 +5,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from tides.errors import ConfigError
 from tides.nn.backbone import Backbone
-from tides.nn.calibration import check_scales
+from tides.nn.calibration import store_scales
 from tides.nn.checks import check_config, check_count, check_gaps, check_pooled, check_static
 from tides.nn.config import TIDESConfig
 from tides.nn.state import PooledState
@@ -163,12 +164,11 @@ class SequenceHead(nn.Module):
         self.backbone.calibrate(gaps, shift, scale)
         return self
 
-    @torch.no_grad()
     def calibrate_static(self, shift: Tensor, scale: Tensor) -> Self:
         """Store mean and standard deviation of the training series' static covariates."""
-        shift, scale = check_scales(shift, scale, self.static_size, prefix="static_")
-        self.static_shift.copy_(shift)
-        self.static_scale.copy_(scale)
+        if not self.static_size:
+            raise ConfigError("static_shift, static_scale: the model was built without static covariates")
+        store_scales(self, shift, scale, "static_")
         return self
 
     def gaps(self, times: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -218,7 +218,6 @@ class SequenceRegressor(SequenceHead):
         self.register_buffer("output_shift", torch.zeros(targets))
         self.register_buffer("output_scale", torch.ones(targets))
 
-    @torch.no_grad()
     def calibrate(
         self,
         gaps: Tensor,
@@ -230,9 +229,7 @@ class SequenceRegressor(SequenceHead):
         """See `Backbone.calibrate`; the output scales are e.g. mean and standard deviation of training targets."""
         super().calibrate(gaps, shift, scale)
         if output_shift is not None or output_scale is not None:
-            output_shift, output_scale = check_scales(output_shift, output_scale, self.targets, prefix="output_")
-            self.output_shift.copy_(output_shift)
-            self.output_scale.copy_(output_scale)
+            store_scales(self, output_shift, output_scale, "output_")
         return self
 
     def _answer(self, pooled: Tensor, static: Tensor | None) -> Tensor:

@@ -34,8 +34,8 @@ class StreamSession:
     forecaster with its forecasts at the offsets `at`, a backbone with its features. Times are numbers in the model's
     unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called
     0, 1, 2, …, and any other `key` begins a stream of its own. `late`, `duplicate`, `reset_after` and `history` are the
-    fields of `StreamPolicy`. `compiled=None` takes the compiled step where the model has one. A session belongs to one
-    thread.
+    fields of `StreamPolicy`. `compiled=None` takes the compiled step where the model has one. A model in training mode
+    is copied. A session belongs to one thread.
     """
 
     def __init__(
