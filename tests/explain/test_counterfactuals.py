@@ -59,16 +59,24 @@ def test_an_empty_row_of_a_bare_average_changes_what_it_should() -> None:
 def test_models_that_are_given_gaps_see_the_other_times_too() -> None:
     class Gaps(torch.nn.Module):
         def forward(self, x: torch.Tensor, gaps: torch.Tensor, **_: object) -> torch.Tensor:
-            return gaps[:, -3:]
+            return gaps
 
     model, given = Gaps().eval(), only_series(batch(), 0)
-    *_, before, last = given.gaps[0].tolist()
-    found = sampled_later(model, given, [7.5, last])
-    torch.testing.assert_close(found.answers[0, 1:], torch.tensor([before, 7.5]).double())
-    torch.testing.assert_close(found.answers[1], given.gaps[0, -3:])
-    without = remove_each(model, given).without
-    torch.testing.assert_close(without[-2, -1], given.gaps[0, -2:].sum())
-    torch.testing.assert_close(without[-1], given.gaps[0, -4:-1])
+    gaps = given.gaps[0].tolist()
+    found = sampled_later(model, given, [7.5, gaps[-1]])
+    assert found.answers.tolist() == [pytest.approx([*gaps[:-1], 7.5]), pytest.approx(gaps)]
+    without = remove_each(model, given).without.tolist()
+    for k in range(1, len(gaps)):
+        merged = [*gaps[:k], *([gaps[k] + gaps[k + 1], *gaps[k + 2 :]] if k + 1 < len(gaps) else [])]
+        assert without[k] == pytest.approx(merged)
+    # Without the first one, the second begins the series after the first gap.
+    assert without[0] == pytest.approx([gaps[0], *gaps[2:]])
+
+
+def test_of_two_observations_one_may_go() -> None:
+    model, given = classifier(), batch(b=1, l=2)
+    assert remove_each(model, given).without.shape == (2, 3)
+    assert sampled_later(model, given, [1.0]).answers.shape == (1, 3)
 
 
 def test_too_short_a_series_is_refused() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.explain.models import batch, forecaster
-from tides.errors import ConfigError, DataError
+from tides.errors import ConfigError, DataError, ShapeError
 from tides.explain import suggest_next_time, with_observation
 from tides.explain.asking import only_series
 from tides.training import Forecasting
@@ -142,6 +142,11 @@ def test_what_has_no_answer_is_refused() -> None:
         suggest_next_time(Nearest().eval(), given, ["+6h"], task=GAUSSIAN)  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="samples: found 0"):
         suggest_next_time(Nearest().eval(), given, [20.0], task=GAUSSIAN, samples=0)
+    assert suggest_next_time(Nearest().eval(), given, [20.0], task=GAUSSIAN, samples=1).time == 20.0
+    with pytest.raises(ShapeError, match="training mode"):
+        suggest_next_time([Nearest().eval(), Nearest().train()], given, [20.0], task=GAUSSIAN)
+    with pytest.raises(DataError, match="cost: wanted 2 numbers > 0"):
+        suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.ones(1))
     with pytest.raises(DataError, match="cost"):
         suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.tensor([1.0, 0.0]))
     with pytest.raises(ConfigError, match="imagined"):
