@@ -11,7 +11,7 @@ import torch
 from tests.comparison import assert_close
 from tests.tolerances import GOLDEN
 from tides.artefacts import from_release
-from tides.artefacts.release import release_names
+from tides.artefacts.release import _translate, release_names
 from tides.errors import ConfigError, DataError
 from tides.nn import Backbone
 
@@ -67,6 +67,37 @@ def test_golden(case: str, shared: Path) -> None:
         assert_close(found, slots[name].arrange(gradient), GOLDEN, name)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({}, {"ssm.log_step", "ssm.B", "ssm.C", "glu.proj.weight"}),
+        ({"bc_mode": "input_dependent", "bc_rank": 2}, {"ssm.b_proj.down.weight", "ssm.c_proj.up.bias"}),
+        (
+            {"bc_mode": "input_dependent", "step_mode": "input_dependent"},
+            {"ssm.step_proj.weight", "ssm.step_proj.bias"},
+        ),
+        ({"ff_mult": 0}, {"glu.proj.bias"}),
+    ],
+    ids=str,
+)
+def test_every_tensor_finds_its_place(arguments: dict[str, Any], names: set[str]) -> None:
+    """Nothing of the model keeps its random start."""
+    config = {"d_input": 2, "d_hidden": 4, "ssm_size": 6, "dt_min": 0.01, "dt_max": 0.02, **arguments}
+    like = Backbone(_translate(config))
+    sizes = {name: slot.tensor.numel() for name, slot in release_names(like, like, "").items()}
+    assert {f"blocks.0.{name}" for name in names} <= set(sizes)
+    state = {name: torch.randn(size, dtype=torch.float64) for name, size in sizes.items()}
+    model = from_release(config, state)
+    assert isinstance(model, Backbone)
+    slots = release_names(model, model, "")
+    for name, slot in slots.items():
+        assert torch.equal(slot.tensor, slot.arrange(state[name])), name
+    owned = {id(slot.tensor) for slot in slots.values()}
+    assert {name for name, parameter in model.named_parameters() if id(parameter) not in owned} == set()
+    if "step_mode" not in arguments:
+        assert model.config.step_init == (0.01, 0.02)
+
+
 def test_a_missing_tensor_is_named() -> None:
     config = {"kind": "backbone", "d_input": 2, "d_hidden": 4, "ssm_size": 4, "lambda_re_mode": "lti"}
     with pytest.raises(DataError, match=r"encoder\.linear\.weight"):
@@ -86,6 +117,7 @@ def test_an_impossible_combination_is_named() -> None:
         ({"kind": "classifier"}, ConfigError, "num_classes: missing among the release's arguments of a classifier"),
         ({"kind": "forecaster"}, DataError, "'output_proj.weight' is missing"),
         ({"d_input": 3}, DataError, "'encoder.linear.weight' has 8 numbers, wanted 12"),
+        ({"dt_min": 1.0}, ConfigError, r"step_init: found \(1.0, 0.1\)"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
