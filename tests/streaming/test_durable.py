@@ -99,10 +99,11 @@ def test_steps_are_counted_once(tmp_path: Path) -> None:
     for n, t in enumerate((1.0, 2.0, 3.0), start=1):
         np.testing.assert_allclose(session.step(t, [t, None], number=n), plain.step(t, [t, None]), rtol=1e-12)
     assert session.step(3.0, [3.0, None], number=3) is None
+    assert session.step(3.0, [3.0, None], number=np.int64(3)) is None
     with pytest.raises(DataError, match="late"):
         session.step(1.0, [0.0, 0.0])
     assert session.applied == 4
-    session.step(4.0, [1.0, 1.0])
+    session.step(4.0, [1.0, 1.0], number=np.int64(5))
     assert session.applied == 5
     session.close()
 

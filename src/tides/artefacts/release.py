@@ -226,6 +226,6 @@ def _translate(config: Mapping[str, Any]) -> TIDESConfig:
         "conjugate": bool(config.get("conj_sym", False)),
         "clip": _RELEASE_CLIP if config.get("clip_eigs") else None,
     }
-    if fields["variant"] != "mamba-s" and "dt_min" in config:
-        fields["step_init"] = (float(config["dt_min"]), float(config["dt_max"]))
+    if fields["variant"] != "mamba-s":
+        fields["step_init"] = (float(config.get("dt_min", 1e-3)), float(config.get("dt_max", 1e-1)))
     return TIDESConfig(**fields)

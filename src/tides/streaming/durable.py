@@ -98,6 +98,8 @@ class DurableSession:
         `applied` after a restart.
         """
         number = self.applied + 1 if number is None else number
+        if isinstance(number, np.integer):
+            number = int(number)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise DataError(f"number: found {number!r}, wanted a whole number ≥ 1")
         outcomes = self.take([self._event(number, t, x, key, static, at)])
