@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.experiments.engine_jobs import Note, enter_worker
+from tests.experiments.engine_jobs import Chatter, Note, enter_worker
 from tides.errors import TidesError
 from tides.experiments import engines
 from tides.experiments.engines import Failure, Processes, Progress, Streams
@@ -92,6 +92,13 @@ def test_no_process_begins_a_job_after_the_deadline(
     ended = dict(Processes(2).run(jobs, deadline=clock() + late, post=post))
     assert ended == {"0": "0", "1": "1"}
     assert not (tmp_path / "2").exists()
+
+
+def test_workers_that_report_at_every_step_end_too(light_workers: None) -> None:
+    heard: list[float] = []
+    found = dict(Processes(2).run({"a": Chatter(), "b": Chatter()}, post=lambda name, fraction: heard.append(fraction)))
+    assert found == {"a": "done", "b": "done"}
+    assert len(heard) < 1000
 
 
 def test_who_closes_a_run_does_not_wait_for_what_is_at_work(light_workers: None, tmp_path: Path) -> None:

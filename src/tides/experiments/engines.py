@@ -23,6 +23,9 @@ from tides.turns import Turns
 
 T = TypeVar("T")
 
+# Seconds between two reports of a worker, and between two looks at whether a worker has ended.
+_PULSE, _REST = 0.1, 0.02
+
 Progress = Callable[[float], None]
 """To be called now and then with the fraction of the work that is done."""
 
@@ -175,7 +178,7 @@ def _run_in(
         if not at_work:
             return
         with suppress(queue.Empty):
-            post(*messages.get(timeout=0.1))
+            post(*messages.get(timeout=_REST))
         for future in [future for future in at_work if future.done()]:
             name = at_work.pop(future)
             error = future.exception()
@@ -202,17 +205,24 @@ def _enter_worker(messages: Any, threads: int) -> None:
 
     global _messages
     _messages = messages
+    # A worker that ends does not wait until somebody has read what it reported.
+    messages.cancel_join_thread()
     torch.set_num_threads(threads)
 
 
 def _work(name: str, job: Job[T]) -> T | Failure:
     parent = multiprocessing.parent_process()
+    reported = -math.inf
 
     def progress(fraction: float) -> None:
+        nonlocal reported
         # The run was killed: nobody waits for this result, and a new run may already compute it.
         if parent is not None and not parent.is_alive():
             os._exit(1)
-        _messages.put((name, fraction))
+        # Not at every step: a run that is busy with other things would be left with more reports than it can hold.
+        if time.perf_counter() - reported >= _PULSE:
+            reported = time.perf_counter()
+            _messages.put((name, fraction))
 
     return attempt(job, progress)
 
