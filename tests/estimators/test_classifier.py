@@ -238,6 +238,15 @@ def test_clone_pipeline_and_grid_search() -> None:
     assert over_series.best_estimator_.predict(levels(4)).tolist() == ["c0", "c1", "c0", "c1"]
 
 
+def test_a_fit_that_fails_leaves_no_network_of_other_data() -> None:
+    model = TIDESClassifier(**FAST | {"epochs": 1}).fit(levels(12))
+    with pytest.raises(ConfigError, match="hidden_size"):
+        model.set_params(hidden_size=-1).fit(levels(12), np.array(["a", "b"])[np.arange(12) % 2])
+    with pytest.raises(NotFittedError):
+        model.predict(levels(3))
+    assert set(model.set_params(hidden_size=8).fit(levels(12)).predict(levels(3))) <= {"low", "high"}
+
+
 def test_class_weights() -> None:
     data = levels()[[*range(0, 40, 2), 1, 3, 5]]
     balanced = TIDESClassifier(**FAST, class_weight="balanced").fit(data)
