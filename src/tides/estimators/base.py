@@ -161,9 +161,9 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         empty = np.flatnonzero(data.lengths == 0)
         if len(empty):
             raise DataError(f"series {data.ids[int(empty[0])]!r} has no time step")
-        if not fitted:
+        if not fitted and hasattr(self, "model_"):
             # Should this fit fail, the network of an earlier one would answer with the names and classes of new data.
-            vars(self).pop("model_", None)
+            del self.model_
         return data
 
     def _check_count(self, data: IrregularDataset, y: Any) -> None:

@@ -90,7 +90,7 @@ class DurableSession:
             self._journal.mark(self.applied)
 
     def step(
-        self, t: Any, x: Any, key: Any = None, *, number: int | None = None, static: Any = None, at: Any = None
+        self, t: Any, x: Any, key: Any = None, *, number: Any = None, static: Any = None, at: Any = None
     ) -> NDArray[np.float64] | None:
         """`StreamSession.step` with a memory; None where `number` has been counted already.
 
