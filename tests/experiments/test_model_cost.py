@@ -44,6 +44,13 @@ def test_unknown_models_are_refused() -> None:
         model_cost.measure_all(["zero"], size=TINY)
 
 
+def test_a_device_that_torch_does_not_know_is_refused_before_any_model() -> None:
+    done = CliRunner().invoke(app, ["models", "--models", "lru", "--device", "tpu"])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception) == "device: found 'tpu', wanted cpu, cuda, cuda:1, ..."
+    assert done.output == ""
+
+
 @pytest.mark.slow
 def test_a_model_that_takes_too_long_is_given_up() -> None:
     rows = model_cost.measure_all(["lru", "imts-mixer"], size=TINY, seconds=0.0, limit=0.01)["models"]

@@ -116,7 +116,9 @@ def models(
     from tides.atomic import require_folder
     from tides.experiments import model_cost
     from tides.records import write_json
+    from tides.training.world import check_device
 
+    check_device(device)
     torch.set_num_threads(threads)
     notices = Console(stderr=True)
     if json_file is not None:
