@@ -104,6 +104,8 @@ def test_an_interval_is_that_of_resampled_series() -> None:
     assert bootstrap(metric, 60, resamples=400, coverage=0.8, seed=3) == found
     with pytest.raises(ConfigError, match="resamples=0"):
         bootstrap(metric, 60, resamples=0)
+    once = bootstrap(metric, 60, resamples=1)
+    assert once.low == once.high != found.value
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
