@@ -71,6 +71,15 @@ def test_folders_of_earlier_versions_load(tmp_path: Path) -> None:
     assert loaded.class_weight == model.class_weight
 
 
+def test_what_was_learnt_is_saved_and_not_what_is_asked_of_the_next_fit(tmp_path: Path) -> None:
+    data = relaxing(12)
+    model = TIDESForecaster(3.0, **QUICK).fit(data)
+    wanted = model.predict(data)
+    loaded = TIDESForecaster.load(model.set_params(gaussian=False, hidden_size=4).save(tmp_path))
+    np.testing.assert_array_equal(loaded.predict(data), wanted)
+    assert not loaded.gaussian
+
+
 @pytest.mark.parametrize("horizon", [timedelta(hours=3), pd.Timedelta("3h"), np.timedelta64(3, "h"), np.float32(3)])
 def test_numbers_of_numpy_and_lengths_of_time_are_arguments(horizon: Any, tmp_path: Path) -> None:
     quick = {

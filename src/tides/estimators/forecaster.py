@@ -287,7 +287,8 @@ class TIDESForecaster(TIDESEstimator):
         return shift.double().cpu().numpy()[: len(self.schema_.channels)]
 
     def _facts(self) -> dict[str, Any]:
-        facts = {"horizon": self.horizon_, "gaussian": self.gaussian, "spread_scale": list(self.task_.scale or ())}
+        task = self.task_
+        facts = {"horizon": self.horizon_, "gaussian": task.gaussian, "spread_scale": list(task.scale or ())}
         return facts | self.calibrated_.to_dict()
 
     def _width(self, facts: dict[str, Any]) -> int:
