@@ -1,8 +1,10 @@
 """One process trains in a folder, and the lock on it ends with the process."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,20 @@ def test_a_run_that_failed_leaves_its_folder_open(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(Mean(), Classification(), (series(24), None), config(), folder=tmp_path, progress=interrupt)
     fit(Mean(), Classification(), (series(24), None), config(), folder=tmp_path, progress=False)
+
+
+def test_a_finished_run_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, first = run(tmp_path)
+    plain = Path.open
+
+    def open_to_read(self: Path, mode: str = "r", **options: Any) -> Any:
+        if "r" not in mode:
+            raise PermissionError(errno.EROFS, "Read-only file system", str(self))
+        return plain(self, mode, **options)
+
+    monkeypatch.setattr(Path, "open", open_to_read)
+    _, again = run(tmp_path)
+    assert again.history == first.history
 
 
 def test_without_a_folder_nothing_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
