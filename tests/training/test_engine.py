@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tides.data import IrregularDataset, IrregularSeries
 from tides.errors import ConfigError, Diverged, ShapeError
 from tides.training import Classification, Loss, Regression, TrainConfig, evaluate, fit
+from tides.training.evaluation import answer
 from tides.training.order import epoch_batches
 
 
@@ -65,6 +66,17 @@ def test_it_learns_and_ends_with_the_best_epoch() -> None:
     assert result.steps == 18
     assert result.stopped == "epochs"
     assert model.training
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_series() -> None:
+    """With next to no learning rate every batch, the short last one too, is answered by the same model."""
+    model, data = Mean(), series(24)
+    model.drop.p = 0.0
+    wanted = answer(model, Classification(), data, 24).loss
+    result = fit(model, Classification(), (data, series(12, 1)), config(batch_size=7, lr=1e-12), progress=False)
+    assert [row["train_loss"] for row in result.history] == pytest.approx([wanted] * 6, rel=1e-5)
+    losses = [row["val_loss"] for row in result.history]
+    assert losses == pytest.approx([answer(model, Classification(), series(12, 1), 5).loss] * 6, rel=1e-5)
 
 
 def test_equal_seeds_repeat_bit_for_bit_and_leave_the_global_generator_alone() -> None:
