@@ -15,7 +15,7 @@ from torch import nn
 
 import tides
 from tests.nn.models import VARIANTS, backbone, classifier, forecaster, small_config, unsettled, values_and_gaps
-from tides.artefacts import from_release, load, save
+from tides.artefacts import from_release, identify, load, save
 from tides.artefacts.folder import read_metadata
 from tides.errors import ConfigError, DataError, TidesError
 from tides.nn import Backbone, SequenceRegressor
@@ -59,6 +59,18 @@ def test_round_trip(name: str, precision: str, tmp_path: Path) -> None:
         assert found[key].dtype == tensor.dtype, key
         assert torch.equal(found[key], tensor), key
     assert torch.equal(answer(again), answer(model))
+
+
+def test_a_compiled_model_is_saved_as_the_model_it_is(tmp_path: Path) -> None:
+    model = classifier()
+    wanted, fingerprint = model.state_dict(), identify(model)
+    parts = copy.deepcopy(model)
+    parts.backbone.blocks[0] = torch.compile(parts.backbone.blocks[0])
+    for compiled in (parts, torch.compile(model)):
+        found = load(save(compiled, tmp_path / "model"))
+        assert type(found) is type(model)
+        assert all(torch.equal(tensor, wanted[key]) for key, tensor in found.state_dict().items())
+        assert identify(compiled) == fingerprint
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

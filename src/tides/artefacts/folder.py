@@ -21,6 +21,8 @@ from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor
 
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+# Where `torch.compile` keeps the module that it was given.
+_COMPILED = "_orig_mod"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 # Models of rooms that are not imported until one of their models is saved or loaded: name → module with `describe`
@@ -47,8 +49,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     `read_metadata`. Each file is written aside and renamed, and the config holds a digest of the weights: a folder that
     was only half replaced is refused by `load`.
     """
-    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()}
-    weights = serialise(tensors)
+    weights = serialise({key: tensor.contiguous() for key, tensor in named_tensors(model).items()})
     config = {
         "format": FORMAT,
         "tides_version": version("tides-ssm"),
@@ -92,8 +93,14 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
     return model.to(device).eval()
 
 
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A model's state on the processor, under the same names whether or not parts of it are compiled."""
+    return {key.replace(f"{_COMPILED}.", ""): tensor.detach().cpu() for key, tensor in model.state_dict().items()}
+
+
 def describe(model: nn.Module) -> dict[str, Any]:
     """Kind, precision and architecture of a model as JSON, its weights aside."""
+    model = getattr(model, _COMPILED, model)
     name, fields = _format(model)
     # The first buffer speaks for a predictor without parameters.
     dtype = str(next(chain(model.parameters(), model.buffers())).dtype).removeprefix("torch.")

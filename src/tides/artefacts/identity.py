@@ -6,15 +6,15 @@ from typing import Any
 
 from torch import nn
 
-from tides.artefacts.folder import as_json, describe
+from tides.artefacts.folder import as_json, describe, named_tensors
 
 
 def identify(model: nn.Module, metadata: Mapping[str, Any] | None = None) -> str:
     """SHA-256 over the model's description, every tensor of its state, and `metadata`; independent of the version."""
     text = as_json({**describe(model), "metadata": dict(metadata or {})}, sort_keys=True)
     digest = hashlib.sha256(text.encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        array = tensor.detach().cpu().contiguous().numpy()
+    for name, tensor in sorted(named_tensors(model).items()):
+        array = tensor.contiguous().numpy()
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
