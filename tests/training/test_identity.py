@@ -1,6 +1,7 @@
 """What makes two runs the same: settings of tasks, in values that JSON can hold."""
 
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,15 @@ def test_arrays_of_a_task_are_settings_and_survive_json() -> None:
     assert one != other
     assert json.loads(json.dumps(one)) == one
     assert set(one[1]) == {"class_weights", "costs", "names"}
+
+
+def test_settings_inside_settings_and_numbers_that_are_none() -> None:
+    inner = Costly(costs=float("nan"), names={"limits": [0.5, float("inf")]})
+    one = task_identity(Costly(costs=inner, scratch=threading.Lock()))
+    assert one == task_identity(Costly(costs=inner, scratch=threading.Lock()))
+    assert one[1]["costs"]["costs"] == "nan"
+    assert one[1]["costs"]["names"] == {"limits": [0.5, "inf"]}
+    assert json.loads(json.dumps(one, allow_nan=False)) == one
 
 
 def test_how_a_run_is_carried_out_is_no_part_of_it() -> None:

@@ -1,8 +1,9 @@
 """What must be the same for a run to be the same run, in plain values that a checkpoint can hold."""
 
 import hashlib
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def task_identity(task: Any) -> list[Any]:
 
     Numbers, text, arrays and several of them are settings; anything else is part of how a task works.
     """
-    fields = asdict(task) if is_dataclass(type(task)) else getattr(task, "__dict__", {})
-    return [type(task).__name__, {name: _plain(value) for name, value in fields.items() if _is_setting(value)}]
+    found = _fields(task) if is_dataclass(type(task)) else getattr(task, "__dict__", {})
+    return [type(task).__name__, {name: _plain(value) for name, value in found.items() if _is_setting(value)}]
 
 
 def model_settings(model: nn.Module) -> Any:
@@ -52,7 +53,14 @@ def digest(content: Any) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
+def _fields(value: Any) -> dict[str, Any]:
+    """Not `dataclasses.asdict`, which copies everything that it meets."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 def _is_setting(value: Any) -> bool:
+    if is_dataclass(type(value)):
+        value = _fields(value)
     if isinstance(value, (list, tuple)):
         return all(map(_is_setting, value))
     if isinstance(value, Mapping):
@@ -61,6 +69,8 @@ def _is_setting(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(type(value)):
+        value = _fields(value)
     if isinstance(value, (list, tuple)):
         return list(map(_plain, value))
     if isinstance(value, Mapping):
@@ -68,4 +78,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (Tensor, np.ndarray)):
         array = value.numpy(force=True) if isinstance(value, Tensor) else np.ascontiguousarray(value)
         return digest((str(array.dtype), array.shape, array.tobytes()))
-    return value
+    # NaN is not equal to itself, and JSON has no infinity.
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
