@@ -129,6 +129,19 @@ def test_a_finished_folder_is_not_trained_again(tmp_path: Path) -> None:
         run(tmp_path, outputs=3)
 
 
+@pytest.mark.parametrize("epochs", [6, 2])
+def test_a_folder_belongs_to_its_training_and_validation_series(tmp_path: Path, epochs: int) -> None:
+    """Other series that choose the epoch make another run, as other series to learn from do."""
+    run(tmp_path, epochs=epochs)
+    for data, which in (
+        ((series(24, 7), series(12, 1)), "training"),
+        ((series(24), series(12, 7)), "validation"),
+        ((series(24), None), "validation"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds the run of other {which} series"):
+            fit(Mean(), Classification(), data, config(epochs=epochs), folder=tmp_path, progress=False)
+
+
 def test_without_validation_the_last_epoch_counts() -> None:
     model = Mean()
     result = fit(model, Classification(), (series(24), None), config(), progress=False)

@@ -13,7 +13,7 @@ import tides
 from tides.data import IrregularDataset
 from tides.errors import ConfigError
 from tides.nn import SequenceClassifier, TIDESConfig
-from tides.training import Classification, TrainConfig, fit
+from tides.training import Classification, TrainConfig, fit, lanes
 from tides.training.lanes import Member, ResidentSeries, class_logits, fit_side_by_side
 
 LENGTH = 12
@@ -221,3 +221,14 @@ def test_captured_dropout_is_a_members_own() -> None:
     fit_side_by_side(together, SETTINGS)
     fit_side_by_side([alone], SETTINGS)
     torch.testing.assert_close(weights(together[1].model), weights(alone.model), rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
+
+
+def test_logits_do_not_depend_on_how_many_series_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven series, three at a time: the last piece is shorter, and the model's mode stays its own."""
+    _, resident = problem(7)
+    one = model(0)
+    wanted = class_logits(one, resident)
+    monkeypatch.setattr(lanes, "_STEPS_AT_ONCE", 3 * LENGTH)
+    torch.testing.assert_close(class_logits(one, resident), wanted)
+    assert one.training
+    torch.testing.assert_close(one.eval()(resident.values, one.gaps(resident.times)), wanted)
