@@ -173,6 +173,19 @@ def test_a_loss_that_is_not_finite_names_the_last_good_checkpoint(tmp_path: Path
     assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
 
 
+def test_a_model_that_diverges_at_once_can_be_trained_again(tmp_path: Path) -> None:
+    model = Mean(1)
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    data = series(24, numbers=True), None
+    wild = config(lr=1e30, schedule="constant")
+    for folder in (None, tmp_path, tmp_path):
+        # The third call continues the second, which was over before its first epoch.
+        with pytest.raises(Diverged, match="in epoch 1"):
+            fit(model, Regression(), data, wild, folder=folder, progress=False)
+        assert all(torch.equal(tensor, start[name]) for name, tensor in model.state_dict().items())
+    assert fit(model, Regression(), data, config(), progress=False).stopped == "epochs"
+
+
 def test_an_exploding_loss_is_divergence() -> None:
     with pytest.raises(Diverged, match=r"wanted at most .*no folder was given"):
         fit(
@@ -271,6 +284,13 @@ def test_tensorboard_is_written_where_it_is_installed(tmp_path: Path, monkeypatc
         run(tmp_path / "part", lr=1e6, explosion=1.5, schedule="constant")
     assert seen[-1][0] == "closed"
     assert [name for name, _, _ in seen].count("closed") == 2
+    # A ranking is undefined where there is one class: a null in the file, no point in the picture.
+    one_class = IrregularDataset([one for one in series(12, 1) if one.label == 0])
+    result = fit(Mean(), Classification(), (series(24), one_class), config(), folder=tmp_path / "one", progress=False)
+    assert result.history[0]["val_auroc"] is None
+    assert all(value is not None for _, value, _ in seen)
+    assert ("val_accuracy", result.history[5]["val_accuracy"], 6) in seen
+    assert not any(name == "epoch" for name, _, _ in seen)
 
 
 def test_the_bar_shows_loss_metric_speed_and_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
