@@ -48,7 +48,8 @@ def fit(
     With `folder`, metrics and checkpoints are kept there: the same call continues a run that was interrupted, and
     returns at once for one that is complete. A folder in which another process trains is refused.
     Without validation data all epochs are trained and the last one counts.
-    A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far.
+    A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far, in the first
+    epoch those it began with.
     `progress` draws a bar, or is a function that is told the fraction of all steps that are done.
 
     Called in every process that torchrun started, it trains one model with all of them: `config.batch_size` counts the
@@ -92,6 +93,8 @@ class _Run:
             if config.calibrate != "none":
                 task.calibrate(model, self.train, values=config.calibrate == "all")
             world.copy(model)
+            # Before the first epoch has ended, nothing is better than the start.
+            self._keep_best()
             self._save()
         else:
             self._restore(found)
@@ -178,7 +181,7 @@ class _Run:
             value = metrics[config.monitor]
             row |= {f"val_{name}": number if math.isfinite(number) else None for name, number in metrics.items()}
         if state.close_epoch(row, config.monitor, value):
-            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            self._keep_best()
         if state.epoch == config.epochs:
             state.stopped = "epochs"
         elif config.patience is not None and state.epoch - state.best_epoch >= config.patience:
@@ -198,6 +201,9 @@ class _Run:
         if weight == 0:
             raise DataError("data: nothing in the validation set is scored, so it cannot choose the best epoch")
         return self.world.from_first(lambda: {"loss": loss} | point_metrics(predictions))
+
+    def _keep_best(self) -> None:
+        self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def _diverge(self, step: int, reason: str) -> NoReturn:
         if self.best:
