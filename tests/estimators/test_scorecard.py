@@ -81,6 +81,17 @@ def test_leads_on_a_grid_are_told_apart(forecaster: TIDESForecaster, horizon: fl
     assert leads == [1.0, 2.0, 3.0][: int(horizon)]
 
 
+def test_one_origin_is_enough_to_be_asked(forecaster: TIDESForecaster) -> None:
+    short = [
+        one.replace(times=np.array([0.0, gap]), values=one.values[:2], observed=np.ones((2, 2), bool))
+        for one, gap in zip(two_channels(3, 1), (1.0, 3.0, 4.0), strict=True)
+    ]
+    found = forecaster.backtest(IrregularDataset(short, channels=("x", "y"), unit="h"), per_series=1)
+    assert [(one.id, len(one), one.query_times.tolist()) for one in found.questions] == [(0, 1, [1.0]), (1, 1, [3.0])]
+    with pytest.raises(DataError, match="no series has an observation within 3 after another one"):
+        forecaster.backtest(IrregularDataset(short[2:], channels=("x", "y"), unit="h"))
+
+
 def test_examples_show_what_was_known_and_what_came(forecaster: TIDESForecaster) -> None:
     data = two_channels(8, 1)
     examples = scorecard(forecaster, data)["examples"]
