@@ -32,6 +32,7 @@ from tides.training.engine import fit
 from tides.training.evaluation import load_batch
 from tides.training.state import Row
 from tides.training.tasks import Task
+from tides.training.threads import worthwhile_threads
 from tides.training.world import check_device, local_device
 
 Array = NDArray[Any]
@@ -243,7 +244,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         network.eval()
         for begin in range(0, len(data), batch_size):
             part = data[begin : begin + batch_size]
-            output = self.task_.predict(network, load_batch(network, part))
+            with worthwhile_threads(network, data, batch_size):
+                output = self.task_.predict(network, load_batch(network, part))
             finite = torch.isfinite(output).flatten(1).all(1)
             if not finite.all():
                 one = part[int(finite.int().argmin())]

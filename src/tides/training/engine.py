@@ -28,6 +28,7 @@ from tides.training.schedule import rate_factor
 from tides.training.state import FitResult, Row, RunState
 from tides.training.surroundings import random_states, restore_random_states, surroundings
 from tides.training.tasks import Task
+from tides.training.threads import worthwhile_threads
 from tides.training.world import World, join_world
 
 # Reading a loss waits for an accelerator, so there it is read once in so many steps.
@@ -61,6 +62,7 @@ def fit(
     place = None if folder is None else Path(folder)
     with surroundings(config.seed, device, deterministic=config.deterministic), ExitStack() as held:
         world.from_first(lambda: held.enter_context(locked(place)))
+        held.enter_context(worthwhile_threads(model, data[0], config.batch_size))
         return _Run(model, task, data, config, place, world).finish(progress)
 
 

@@ -13,6 +13,7 @@ from tides.errors import ConfigError, DataError
 from tides.training.bootstrap import Estimate, bootstrap
 from tides.training.predictions import Predictions
 from tides.training.tasks import Task
+from tides.training.threads import worthwhile_threads
 from tides.training.world import World
 
 
@@ -69,12 +70,13 @@ def answer(
     model.eval()
     parts: list[tuple[float, float, Predictions]] = []
     try:
-        for begin in world.turns(range(0, len(data), batch_size)):
-            batch = load_batch(model, data[begin : begin + batch_size])
-            with torch.autocast(batch.values.device.type, torch.bfloat16, enabled=autocast):
-                output = task.predict(model, batch)
-            loss = task.loss(output, batch)
-            parts.append((float(loss.total), float(loss.weight), task.score(output, batch)))
+        with worthwhile_threads(model, data, batch_size):
+            for begin in world.turns(range(0, len(data), batch_size)):
+                batch = load_batch(model, data[begin : begin + batch_size])
+                with torch.autocast(batch.values.device.type, torch.bfloat16, enabled=autocast):
+                    output = task.predict(model, batch)
+                loss = task.loss(output, batch)
+                parts.append((float(loss.total), float(loss.weight), task.score(output, batch)))
     finally:
         model.train(training)
     parts = world.in_turn(parts)
