@@ -81,6 +81,23 @@ def test_leads_on_a_grid_are_told_apart(forecaster: TIDESForecaster, horizon: fl
     assert leads == [1.0, 2.0, 3.0][: int(horizon)]
 
 
+def test_a_backtest_answers_as_predictions_and_intervals_do(forecaster: TIDESForecaster) -> None:
+    found = forecaster.backtest(two_channels(3, 1), per_series=1)
+    half = forecaster.calibrated_.width(0.9, "conformal", ("x", "y"))
+    row = 0
+    for one in found.questions:
+        assert one.query_times is not None
+        known = one.replace(query_times=None, target=None, target_observed=None)
+        rows = slice(row, row := row + len(one.query_times))
+        mean = forecaster.predict([known], at=[one.query_times])[0]
+        low, high = forecaster.predict_interval([known], at=[one.query_times])
+        np.testing.assert_allclose(found.mean[rows], mean, rtol=1e-9)
+        np.testing.assert_allclose(found.spread[rows], (high - low)[0] / (2 * half), rtol=1e-9)
+        np.testing.assert_array_equal(found.truth[rows], one.target)
+        np.testing.assert_array_equal(found.scored[rows], one.target_observed)
+    assert row == len(found.mean)
+
+
 def test_one_origin_is_enough_to_be_asked(forecaster: TIDESForecaster) -> None:
     short = [
         one.replace(times=np.array([0.0, gap]), values=one.values[:2], observed=np.ones((2, 2), bool))
