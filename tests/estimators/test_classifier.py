@@ -304,3 +304,11 @@ def test_a_folder_is_not_continued_for_other_data_or_another_network(tmp_path: P
             TIDESClassifier(**quick).fit(other)
     with pytest.raises(ConfigError, match="holds the run of another model"):
         TIDESClassifier(**quick, model={"hold": "preceding"}).fit(data)
+
+
+def test_answers_are_those_of_evaluation_whatever_the_mode_of_the_network() -> None:
+    model = TIDESClassifier(**{**FAST, "epochs": 1, "dropout": 0.5}).fit(levels(20))
+    wanted = model.predict_proba(levels(5, seed=1))
+    model.model_.train()
+    np.testing.assert_array_equal(model.predict_proba(levels(5, seed=1)), wanted)
+    assert model.model_.training

@@ -47,6 +47,8 @@ def test_static_numbers_are_scaled_and_filled_as_in_the_training_series(kind: An
     known = np.array([one.static for one in train])
     assert model.model_.static_shift.item() == pytest.approx(np.nanmean(known), rel=1e-6)
     assert model.model_.static_scale.item() == pytest.approx(np.nanstd(known), rel=1e-6)
+    if kind is TIDESRegressor:
+        assert model.task_.scale == pytest.approx((np.std([one.label for one in train]),), rel=1e-12)
     filled = IrregularDataset(
         [one.replace(static=np.where(np.isnan(one.static), np.nanmean(known), one.static)) for one in series],
         channels=("a", "b"),
@@ -54,3 +56,15 @@ def test_static_numbers_are_scaled_and_filled_as_in_the_training_series(kind: An
     )
     answers = model.predict_proba if kind is TIDESClassifier else model.predict
     np.testing.assert_allclose(answers(data), answers(filled), rtol=1e-5)
+
+
+def test_balanced_classes_are_those_of_the_training_series() -> None:
+    """Of 25 and 15 series, validation has its share of each class by whole numbers only."""
+    series = [one.replace(label=int(i >= 25)) for i, one in enumerate(levels(40))]
+    data = IrregularDataset(series, channels=("a", "b"), unit="h")
+    model = TIDESClassifier(class_weight="balanced", validation=0.3, **QUICK).fit(data)
+    train, val = split_off(data, 0.3, 0)
+    assert val is not None
+    counts, others = (np.bincount(part.labels) for part in (train, val))
+    assert model.task_.class_weights == pytest.approx(tuple(len(train) / (2 * counts)))
+    assert tuple(len(val) / (2 * others)) != pytest.approx(tuple(len(train) / (2 * counts)))
