@@ -1,6 +1,7 @@
 """`tides sweep` and the options that take what it chose."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 pytest.importorskip("optuna")
 
 from tests.cli.tables import ward
+from tides import experiments
 from tides.cli.main import app
 from tides.errors import ConfigError
 from tides.experiments import EXPERIMENTS
@@ -80,6 +82,16 @@ def test_a_log_file_has_a_line_for_every_trial() -> None:
 def test_mistakes(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         invoke("sweep", *words)
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_missing_library_is_named_once_and_not_for_every_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tides.experiments.sweep_study", raising=False)
+    monkeypatch.delattr(experiments, "sweep_study", raising=False)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    result = CliRunner().invoke(app, ["sweep", "physiome", "--datasets", "HOD01,BER01", "--trials", "1"])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == 'sweeps need optuna: pip install "tides-ssm[sweep]"'
 
 
 @pytest.mark.parametrize("option", ["--trials", "--heartbeat"])

@@ -27,7 +27,7 @@ try:
     from sqlalchemy import text
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError as missing:
-    raise TidesError('sweeps need optuna: pip install "tides-ssm[sweep]"') from missing
+    raise ConfigError('sweeps need optuna: pip install "tides-ssm[sweep]"') from missing
 
 SamplerName = Literal["random", "tpe"]
 _SLOT, _ERROR, _IDENTITY = "slot", "error", "identity"
@@ -143,7 +143,7 @@ def _open_storage(storage: str, place: str, heartbeat: int) -> optuna.storages.R
                     url, engine_kwargs=options, heartbeat_interval=heartbeat, grace_period=6 * heartbeat
                 )
             except ImportError as error:
-                raise TidesError('PostgreSQL needs its driver: pip install "tides-ssm[postgresql]"') from error
+                raise ConfigError('PostgreSQL needs its driver: pip install "tides-ssm[postgresql]"') from error
             except SQLAlchemyError as error:
                 # Workers that start at the same moment get into each other's way when they create the tables.
                 if not patience:
