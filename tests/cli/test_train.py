@@ -258,7 +258,10 @@ def test_regression(tmp_path: Path) -> None:
         ([*COLUMNS, "--label", "died", "--set", "fast"], "wanted name=value"),
         ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
-        ([*COLUMNS, "--label", "died"], "column 'sex', row 0: found 'm'; wanted a number"),
+        (
+            [*COLUMNS, "--label", "died"],
+            "column 'sex', row 0: found 'm'; wanted a number: columns without another part are channels",
+        ),
         ([*CLASSIFY, "--horizon", "3h"], "--horizon: belongs to --task forecast, found classify"),
         ([*CLASSIFY, "--smoothing"], "--smoothing: belongs to --task forecast, found classify"),
         ([*CLASSIFY, "--task", "regress", "--balanced"], "--balanced: belongs to --task classify, found regress"),

@@ -18,15 +18,18 @@ MISSING_TEXT = frozenset(
 _PADDED = re.compile(r"[+-]?0\d")
 
 
-def numbers(array: Any, where: str, row: int = 0) -> NDArray[np.floating[Any]]:
-    """A column as float32 (if it is) or float64, NaN where null. `row` is the table row of its first entry."""
+def numbers(array: Any, where: str, row: int = 0, *, hint: str = "") -> NDArray[np.floating[Any]]:
+    """A column as float32 (if it is) or float64, NaN where null. `row` is the table row of its first entry.
+
+    `hint` is added to what is said about a column of something else.
+    """
     import pyarrow as pa
 
     kind = plain(array).type
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
     if is_text(kind):
-        values = _numbers_from_text(plain(array), where, row)
+        values = _numbers_from_text(plain(array), where, row, hint)
     elif pa.types.is_float32(kind) or pa.types.is_float64(kind):
         values = _to_numpy(plain(array))
     elif any(
@@ -35,7 +38,7 @@ def numbers(array: Any, where: str, row: int = 0) -> NDArray[np.floating[Any]]:
         # safe=False: integers beyond 2**53 are rounded to the nearest float64 like any other number.
         values = _to_numpy(plain(array).cast(pa.float64(), safe=False))
     else:
-        raise DataError(f"{where} holds {kind}; wanted numbers")
+        raise DataError(f"{where} holds {kind}; wanted numbers{hint}")
     infinite = np.isinf(values)
     if infinite.any():
         at = int(np.argmax(infinite))
@@ -61,7 +64,7 @@ def _to_numpy(array: Any) -> NDArray[Any]:
     return numpy
 
 
-def _numbers_from_text(array: Any, where: str, row: int) -> NDArray[np.float64]:
+def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[np.float64]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -80,7 +83,7 @@ def _numbers_from_text(array: Any, where: str, row: int) -> NDArray[np.float64]:
         try:
             pa.scalar(text, pa.string()).cast(pa.float64())
         except pa.ArrowInvalid:
-            raise DataError(f"{where}, row {row + at}: found {text!r}; wanted a number") from None
+            raise DataError(f"{where}, row {row + at}: found {text!r}; wanted a number{hint}") from None
     raise AssertionError("a column that does not convert has an entry that does not")
 
 

@@ -40,6 +40,9 @@ class _Reader:
 
     def chunks(self) -> Iterator[Rows]:
         row = 0
+        hint = (
+            "" if self.roles.channel else ": columns without another part are channels, unless `channels` names those"
+        )
         for columns in self.table.chunks(self.roles.all, self.roles.values):
             size = len(columns[self.roles.time])
             if size == 0:
@@ -50,7 +53,7 @@ class _Reader:
             yield Rows(
                 key=self._keys(columns[self.roles.id], row),
                 time=time,
-                values=[numbers(columns[name], self.where(name), row) for name in self.roles.values],
+                values=[numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values],
                 codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},
                 channel=None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row),
             )
