@@ -86,3 +86,12 @@ def test_without_scikit_learn_the_message_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 'pip install "tides-ssm[sklearn]"' in done.stdout
+
+
+@pytest.mark.parametrize("kind", [TIDESClassifier, TIDESRegressor, TIDESForecaster])
+def test_every_argument_is_kept_as_it_was_given(kind: Any) -> None:
+    """Arguments pass through two constructors; one that is lost on the way would take its default, unnoticed."""
+    given = {name: object() for name in inspect.signature(kind.__init__).parameters if name != "self"}
+    kept = kind(**given).get_params(deep=False)
+    assert {name for name in given if kept[name] is not given[name]} == set()
+    assert set(kept) == set(given)
