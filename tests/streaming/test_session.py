@@ -424,3 +424,13 @@ def test_now_may_be_a_whole_number() -> None:
 def test_metadata_that_are_none_are_named(metadata: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         StreamSession(classifier(), metadata=metadata)
+
+
+def test_arrays_of_other_kinds_are_numbers_or_refused() -> None:
+    model = classifier()
+    wanted = StreamSession(model).step(1.0, [1.0, None])
+    for row in (np.array([1, None], object), np.array([1.0, np.nan], np.float32), [1, np.nan]):
+        np.testing.assert_array_equal(StreamSession(model).step(1.0, row), wanted)
+    for row in (np.array(["1", "2"]), np.array(["1", "2"], object), np.array([1 + 1j, 2])):
+        with pytest.raises(DataError, match=r"x: found .*, wanted a number"):
+            StreamSession(model).step(1.0, row)

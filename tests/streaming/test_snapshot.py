@@ -69,6 +69,11 @@ def test_broken_states_are_named(tmp_path: Path) -> None:
         session.load_state_dict(state)
     with pytest.raises(DataError, match="not the state of a session"):
         session.load_state_dict({"x": torch.ones(2)})
+    state = session.state_dict()
+    other = bytes(state["about"]).replace(b'"format": 1', b'"format": 2')
+    state["about"] = torch.tensor(list(other), dtype=torch.uint8)
+    with pytest.raises(DataError, match="state: found format 2, wanted 1"):
+        session.load_state_dict(state)
     (tmp_path / "broken").write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match="broken"):
         read_snapshot(session, tmp_path / "broken")
