@@ -275,6 +275,12 @@ def test_an_interrupted_fit_continues(tmp_path: Path) -> None:
         TIDESClassifier(**{**FAST, "lr": 0.5}, folder=tmp_path / "run").fit(levels())
 
 
+def test_a_run_in_a_folder_wants_a_seed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="random_state: found None, wanted a whole number"):
+        TIDESClassifier(**{**FAST, "random_state": None}, folder=tmp_path / "run").fit(levels())
+    assert not (tmp_path / "run").exists()
+
+
 def test_no_old_description_stands_beside_a_new_network(
     fitted: TIDESClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,11 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         except ValueError as error:
             raise ConfigError(f"random_state: found {self.random_state!r}, wanted a whole number or None") from error
         given = isinstance(self.random_state, Integral)
+        if self.folder is not None and not given:
+            raise ConfigError(
+                f"random_state: found {self.random_state!r}, wanted a whole number: a run in `folder` continues with "
+                "the same seed or not at all"
+            )
         return int(self.random_state if given else generator.randint(2**31 - 1))
 
     def _split(self, data: IrregularDataset, seed: int) -> Split:

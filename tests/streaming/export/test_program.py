@@ -1,5 +1,6 @@
 """Exported graphs answer as the models do, in PyTorch and in onnxruntime, for any batch and any length."""
 
+import logging.handlers
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,13 @@ def check_onnx(kind: str, mode: str, options: dict[str, Any], folder: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "mode", "options"), FEW, ids=str)
-def test_onnxruntime_agrees(kind: str, mode: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_onnxruntime_agrees(
+    kind: str, mode: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = logging.handlers.BufferingHandler(1000)
+    monkeypatch.setattr(logging.getLogger("torch.onnx"), "handlers", [heard])
     check_onnx(kind, mode, options, tmp_path)
+    assert not heard.buffer, "about libraries that nobody here needs"
 
 
 @pytest.mark.slow

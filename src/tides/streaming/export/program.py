@@ -1,6 +1,9 @@
 """`export_program` and `export_onnx`: a model's sequence or step graph, for any batch and any length."""
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +21,18 @@ Mode = Literal["step", "sequence"]
 _BATCH, _LENGTH, _QUERIES = (torch.export.Dim(name, min=1) for name in ("batch", "length", "queries"))
 # Sizes to trace with: none of them equal, and none of them one, which would be taken for a constant.
 _B, _L, _Q = 2, 3, 5
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Errors alone of this logger: torch regrets every library of vision that is not installed."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def parse_mode(mode: str) -> Mode:
@@ -93,7 +108,7 @@ def export_onnx(model: nn.Module, path: str | Path, mode: Mode = "sequence") -> 
     graph = make_graph(model, mode)
     outputs = ["answers", *(graph.state_shapes() if isinstance(graph, StepGraph) else ())]
     outputs[1:] = [f"new_{name}" for name in outputs[1:]]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _quiet("torch.onnx"):
         warnings.simplefilter("ignore")
         program = export_program(model, mode)
         written = torch.onnx.export(program, dynamo=True, output_names=outputs, verbose=False)
