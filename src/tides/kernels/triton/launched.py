@@ -2,7 +2,7 @@
 
 Triton compiles a kernel anew where a whole number becomes 1 or divisible by 16. Lengths and counts change from batch to
 batch, and hardly any kernel is faster for knowing that of them: they stand in bounds and loops, while what lies side by
-side in memory has sizes that are constants. Batches of ever new lengths would compile three times as many kernels.
+side in memory has sizes that are constants. Batches of ever new lengths would compile more than twice as many kernels.
 """
 
 from collections.abc import Callable
