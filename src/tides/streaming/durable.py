@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import ConfigError, DataError
+from tides.locking import lock_file
 from tides.streaming.events import Event, Outcome, apply_events, check_key, plain_json, remember_event
 from tides.streaming.journal import Journal
 from tides.streaming.session import StreamSession
@@ -150,14 +151,9 @@ class DurableSession:
 
 
 def _lock(path: Path) -> BinaryIO:
-    """A lock that ends with the process, however it ends; where the system has none, nothing is locked."""
     file = path.open("ab")
     try:
-        import fcntl
-    except ImportError:
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file)
     except OSError:
         file.close()
         raise DataError(f"{path.parent}: another process follows streams with this folder") from None

@@ -5,11 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tides.errors import TidesError
-
-try:
-    import fcntl
-except ImportError:  # not every system has it
-    fcntl = None  # type: ignore[assignment]
+from tides.locking import lock_file
 
 _NAME = ".lock"
 
@@ -20,7 +16,7 @@ def locked(folder: Path | None) -> Iterator[None]:
 
     Nothing is locked where nothing can be written, and where system or disk know no locks.
     """
-    if folder is None or fcntl is None:
+    if folder is None:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +28,7 @@ def locked(folder: Path | None) -> Iterator[None]:
         return
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         except BlockingIOError:
             raise TidesError(f"{folder}: another process trains in this folder; wait for it, or use another") from None
         except OSError:
