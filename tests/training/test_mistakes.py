@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.training.test_engine import Answers, Mean, config, run, series
-from tests.training.test_tasks import questions
+from tests.training.test_tasks import labelled, questions
 from tides.errors import ConfigError, DataError
 from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
 from tides.training import Classification, Forecasting, Regression, TrainConfig, evaluate, fit
@@ -63,3 +64,30 @@ def test_data_in_which_nothing_is_scored_is_no_divergence() -> None:
         train(unknown, known)
     with pytest.raises(DataError, match="nothing in the validation set is scored"):
         train(known, unknown)
+
+
+def test_a_model_and_a_task_that_do_not_fit_are_named_both() -> None:
+    settings = TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1)
+    refused = r"^task: Classification cannot call a Forecaster: .*query_times"
+    with pytest.raises(ConfigError, match=refused):
+        fit(Forecaster(settings, 1), Classification(), (series(4), None), TrainConfig(epochs=1), progress=False)
+    with pytest.raises(ConfigError, match=refused):
+        evaluate(Forecaster(settings, 1), Classification(), series(4))
+    with pytest.raises(ConfigError, match=r"^task: Forecasting cannot call a SequenceClassifier"):
+        evaluate(SequenceClassifier(settings, 1), Forecasting(), questions([[1.0], [2.0]]))
+
+
+def test_a_mistake_inside_of_a_model_is_not_blamed_on_the_task() -> None:
+    class Broken(Mean):
+        def forward(self, x: Tensor, gaps: Tensor, *, observed: Tensor, valid: Tensor) -> Tensor:
+            return x + "one"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        evaluate(Broken(), Classification(), series(4))
+
+
+def test_a_model_without_the_static_features_of_the_data_is_named_before_training() -> None:
+    model = SequenceClassifier(TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1), 2, static_size=2)
+    data = labelled([0, 1], static=np.array([1.0]))
+    with pytest.raises(ConfigError, match="static_size: the model was built for 2 static features, the training data "):
+        fit(model, Classification(), (data, None), TrainConfig(epochs=1), progress=False)

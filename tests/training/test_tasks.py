@@ -153,6 +153,23 @@ def test_a_series_model_forms_its_gaps_by_its_own_policy() -> None:
     assert torch.equal(found, wanted)
 
 
+@pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor])
+def test_a_static_feature_that_was_not_recorded_counts_as_its_training_mean(kind: Any) -> None:
+    """0 after scaling, not a raw 0: ages around 60 have no 0 among them."""
+    data, ages = labelled([0, 1, 1]), (50.0, 70.0, np.nan)
+    given = IrregularDataset([one.replace(static=np.array([age])) for one, age in zip(data, ages, strict=True)])
+    filled = IrregularDataset([one.replace(static=np.nan_to_num(one.static, nan=60.0)) for one in given])
+    task = Classification() if kind is SequenceClassifier else Regression()
+    model = kind(TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1), 2, static_size=1).double()
+    task.calibrate(model, given, values=False)
+    assert (model.static_shift.item(), model.static_scale.item()) == (0.0, 1.0)
+    Classification().calibrate(model, given, values=True)
+    assert (model.static_shift.item(), model.static_scale.item()) == (60.0, 10.0)
+    model.eval()
+    found, wanted = (task.predict(model, collate(part, dtype=torch.float64)) for part in (given, filled))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
 def test_any_other_module_is_given_the_gaps_of_the_batch() -> None:
     class Plain(nn.Module):
         def forward(self, x: Tensor, gaps: Tensor, *, observed: Tensor, valid: Tensor) -> Tensor:

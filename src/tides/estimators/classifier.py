@@ -180,8 +180,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return np.array(stated, None if set(stated) <= set(known.values()) else object)
 
     def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
-        head = SequenceClassifier(config, len(self.classes_), static_size=static_size(train))
-        return self._with_static(head, train)
+        return SequenceClassifier(config, len(self.classes_), static_size=static_size(train))
 
     def _task(self, train: IrregularDataset) -> Classification:
         if self.class_weight is None:

@@ -68,8 +68,7 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         return tags
 
     def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
-        head = SequenceRegressor(config, self.targets_ or 1, static_size=static_size(train))
-        return self._with_static(head, train)
+        return SequenceRegressor(config, self.targets_ or 1, static_size=static_size(train))
 
     def _task(self, train: IrregularDataset) -> Regression:
         return Regression.standardised(train)

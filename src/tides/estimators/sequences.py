@@ -3,17 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tides.data.dataset import IrregularDataset
-from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_table
-from tides.estimators.recipe import Split
 from tides.estimators.scikit import check_is_fitted
 from tides.nn.heads import SequenceHead
 
@@ -38,8 +35,6 @@ class SequenceEstimator(TIDESEstimator):
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
         self._check_static(data)
-        if self.model_.static_size:
-            data = _fill(data, self.model_.static_shift)
         return torch.cat(list(self._outputs(data))).cpu().double()
 
     def _check_static(self, data: IrregularDataset) -> None:
@@ -56,37 +51,10 @@ class SequenceEstimator(TIDESEstimator):
         series = [one.replace(label=label) for one, label in zip(data, labels, strict=True)]
         self._fit_network(IrregularDataset(series, schema=replace(data.schema, class_names=None)))
 
-    def _parts(self, split: Split) -> tuple[IrregularDataset, IrregularDataset | None]:
-        shift, _ = _static_moments(split.training)
-        train, val = super()._parts(split)
-        return _fill(train, shift), None if val is None else _fill(val, shift)
-
-    def _with_static(self, head: SequenceHead, train: IrregularDataset) -> SequenceHead:
-        return head.calibrate_static(*_static_moments(train)) if head.static_size else head
-
 
 def static_size(data: IrregularDataset) -> int:
     static = data.static
     return 0 if static is None else int(static.shape[1])
-
-
-def _static_moments(train: IrregularDataset) -> tuple[Tensor, Tensor]:
-    scaling = Scaling.fit(train)
-    return torch.from_numpy(scaling.static_mean), torch.from_numpy(scaling.static_std)
-
-
-def _fill(data: IrregularDataset, shift: Tensor) -> IrregularDataset:
-    """Static features that were not recorded as their training mean, which the network's scaling turns into zero."""
-    static = data.static
-    if static is None or not np.isnan(static).any():
-        return data
-    mean = shift.double().cpu().numpy()
-
-    def fill(series: IrregularSeries) -> IrregularSeries:
-        assert series.static is not None
-        return series.replace(static=np.where(np.isnan(series.static), mean, series.static))
-
-    return IrregularDataset([fill(series) for series in data], schema=data.schema)
 
 
 def _by_id(y: Any, ids: list[Any]) -> Any:

@@ -16,7 +16,8 @@ Moments = tuple[Tensor, Tensor]
 
 
 def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, outputs: Moments | None = None) -> None:
-    """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries.
+    """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries, and of
+    static features where it has scales for them.
 
     `outputs` are shift and scale of the model's answers, where it predicts numbers.
     """
@@ -39,9 +40,25 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
     if values:
         scaling = Scaling.fit(train)
         scales = {"shift": torch.from_numpy(scaling.mean), "scale": torch.from_numpy(scaling.std)}
+        _calibrate_static(model, train, scaling)
     if outputs is not None:
         scales |= {"output_shift": outputs[0], "output_scale": outputs[1]}
     fit(torch.from_numpy(np.concatenate(gaps)), **scales)
+
+
+def _calibrate_static(model: nn.Module, train: IrregularDataset, scaling: Scaling) -> None:
+    fit: Any = getattr(model, "calibrate_static", None)
+    if fit is None:
+        return
+    found = len(scaling.static_mean)
+    wanted = getattr(model, "static_size", found)
+    if wanted != found:
+        names = f" ({', '.join(train.static_names[:6])})" if train.static_names else ""
+        raise ConfigError(
+            f"static_size: the model was built for {wanted} static features, the training data has {found}{names}"
+        )
+    if found:
+        fit(torch.from_numpy(scaling.static_mean), torch.from_numpy(scaling.static_std))
 
 
 def _answers_numbers(fit: Callable[..., Any]) -> bool:

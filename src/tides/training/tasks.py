@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, DataError, ShapeError
 from tides.functional.gaps import values_can_be_checked
 from tides.training.calibration import calibrate, label_moments, target_moments
+from tides.training.calls import call_at_queries, call_on_series, check_takes_queries, check_takes_series
 from tides.training.predictions import CLASS_METRICS, ClassPredictions, NumberPredictions, Predictions
 
 # A predicted standard deviation never falls below this share of the target's scale: exact fits stay finite.
@@ -78,10 +79,11 @@ class Classification:
         return tuple(CLASS_METRICS)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        check_takes_series(self, model)
         calibrate(model, train, values=values)
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        return _call_on_series(model, batch)
+        return call_on_series(self, model, batch)
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
         labels = _labels(output, batch)
@@ -186,6 +188,7 @@ class Forecasting(_Numbers):
         return cls(tuple(target_moments(train)[1].tolist()), gaussian)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        check_takes_queries(self, model)
         outputs = self._output_moments(target_moments(train)) if values else None
         calibrate(model, train, values=values, outputs=outputs)
 
@@ -195,19 +198,10 @@ class Forecasting(_Numbers):
             raise ConfigError(f"input_drop: found {self.input_drop}, wanted a probability in [0, 1)")
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        call = cast(Callable[..., Tensor], model)
         observed = batch.observed
         if self.input_drop and model.training:
             observed = observed & (torch.rand(observed.shape, device=observed.device) >= self.input_drop)
-        output = call(
-            batch.values,
-            batch.times,
-            observed,
-            batch.query_times,
-            valid=batch.valid,
-            query_valid=batch.query_valid,
-        )
-        return _checked(output, model)
+        return call_at_queries(self, model, batch, observed)
 
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         if batch.targets is None or batch.target_observed is None:
@@ -227,11 +221,12 @@ class Regression(_Numbers):
         return cls(tuple(label_moments(train)[1].tolist()), gaussian)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
+        check_takes_series(self, model)
         outputs = self._output_moments(label_moments(train)) if values else None
         calibrate(model, train, values=values, outputs=outputs)
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        return _call_on_series(model, batch)
+        return call_on_series(self, model, batch)
 
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         if batch.targets is None or batch.target_observed is not None:
@@ -251,21 +246,6 @@ def _numbers(name: str, given: Any, wanted: str, allows: Callable[[float], bool]
     if found is not None and not all(math.isfinite(x) and allows(x) for x in found):
         raise ConfigError(f"{name}: found {found}, wanted {wanted}")
     return found
-
-
-def _call_on_series(model: nn.Module, batch: IrregularBatch) -> Tensor:
-    """A model that stores a first-gap policy forms its own gaps; any other is given the batch's."""
-    form = getattr(model, "gaps", None)
-    gaps = batch.gaps if form is None else form(batch.times, batch.valid)
-    static = {} if batch.static is None else {"static": batch.static}
-    call = cast(Callable[..., Tensor], model)
-    return _checked(call(batch.values, gaps, observed=batch.observed, valid=batch.valid, **static), model)
-
-
-def _checked(output: Any, model: nn.Module) -> Tensor:
-    if not isinstance(output, Tensor):
-        raise ShapeError(f"output: {type(model).__name__} gave a {type(output).__name__}, wanted one tensor")
-    return output
 
 
 @cache
