@@ -216,16 +216,18 @@ def test_the_table_is_not_overwritten_by_its_answers(model: Path, tmp_path: Path
 
 
 def test_arguments_from_a_file(tmp_path: Path) -> None:
-    """The file that a sweep writes; --set goes on top of it."""
+    """The file that a sweep writes; --set goes on top of it, in the same grammar."""
     target = EstimatorTarget("classifier", "calcium", 12, 7, {"epochs": 2, "model.rank": 2, "hidden_size": 8})
     command, arguments = target.chosen({"lr": 0.02, "depth": 1, "state_size": 4})
     assert command.startswith("tides train")
     own = tmp_path / "chosen.toml"
     own.write_text(to_toml(arguments), encoding="utf-8")
     line = ["train", ward(tmp_path, 16), *COLUMNS, "--label", "died", "--static", "age,sex", "--config", own]
-    tides(*line, "--set", "depth=2", "--out", tmp_path / "model", "--json")
+    more = ["--set", "depth=2", "--set", "model.hold=preceding", "--set", "model.step_init=[0.01, 1.0]"]
+    tides(*line, *more, "--set", "training={monitor = 'accuracy'}", "--out", tmp_path / "model", "--json")
     found = json.loads((tmp_path / "model" / "estimator.json").read_text())["params"]
-    wanted = {"lr": 0.02, "depth": 2, "epochs": 2, "hidden_size": 8, "model": {"rank": 2}}
+    wanted = {"lr": 0.02, "depth": 2, "epochs": 2, "hidden_size": 8, "training": {"monitor": "accuracy"}}
+    wanted |= {"model": {"rank": 2, "hold": "preceding", "step_init": [0.01, 1.0]}}
     assert {name: found[name] for name in wanted} == wanted
     for text, message in (("hiden_size = 8", "did you mean 'hidden_size'"), ("epochs =", r"--config .*chosen.toml")):
         own.write_text(text, encoding="utf-8")
@@ -256,6 +258,7 @@ def test_regression(tmp_path: Path) -> None:
         ([*COLUMNS, "--task", "sort"], "--task: found 'sort'"),
         ([*CLASSIFY, "--set", "hiden_size=3"], "did you mean 'hidden_size'"),
         ([*COLUMNS, "--label", "died", "--set", "fast"], "wanted name=value"),
+        ([*COLUMNS, "--label", "died", "--set", 'model={"rank": 2}'], "--set model=.*: no TOML value"),
         ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         (
@@ -337,7 +340,7 @@ def test_mistakes_in_tables(model: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_training_continues(tmp_path: Path) -> None:
     table = ward(tmp_path, 40)
-    settings = ["--set", "epochs=60", "--set", "patience=60", "--set", 'training={"checkpoint_seconds": 0}']
+    settings = ["--set", "epochs=60", "--set", "patience=60", "--set", "training.checkpoint_seconds=0"]
     words = ["train", str(table), *CLASSIFY, *settings]
     command = [sys.executable, "-m", "tides.cli.main", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -92,6 +92,22 @@ def test_settings_are_toml_values_or_bare_words() -> None:
     assert found["models"] == ["s5"]
     with pytest.raises(ConfigError, match="wanted name=value"):
         config.load("fading-flash", "paper", quick=False, settings=["train.steps"])
+
+
+@pytest.mark.parametrize("text", ['{"depth": 2}', "[1, 2", '"s5', "'s5"])
+def test_what_begins_as_a_list_or_table_is_not_read_as_a_word(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--set model=.*: no TOML value .*wanted one such as .*\{depth = 2\}"):
+        config.parse_settings([f"model={text}"])
+
+
+def test_put_makes_the_tables_on_the_way() -> None:
+    found: dict[str, Any] = {"model": {"rank": 2}}
+    config.put(found, "model.depth", 3)
+    config.put(found, "training.monitor", "auroc")
+    config.put(found, "lr", 0.1)
+    assert found == {"model": {"rank": 2, "depth": 3}, "training": {"monitor": "auroc"}, "lr": 0.1}
+    with pytest.raises(ConfigError, match=r"^lr.high: lr is a value, not a table"):
+        config.put(found, "lr.high", 1.0)
 
 
 def test_hurried_settings_are_a_table(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`tides train`: a model from your own table."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +33,8 @@ def train(
     balanced: Annotated[bool, typer.Option("--balanced", help="Classes: each counts the same.")] = False,
     smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: fill in the past too.")] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any argument of the estimator: hidden_size=64. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Any argument of the estimator, as TOML: model.rank=8. Repeatable."),
     ] = None,
     own: Annotated[
         Path | None, typer.Option("--config", help="TOML file with such arguments, for example one that a sweep chose.")
@@ -47,6 +47,7 @@ def train(
     from tides.cli.own_table import check_table, metric_lines, write_page
     from tides.cli.words import listed
     from tides.errors import ConfigError, DataError, TidesError
+    from tides.experiments.config import parse_settings, put
     from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
@@ -61,7 +62,9 @@ def train(
     if not 0 <= test < 1:
         raise ConfigError(f"--test: found {test}, wanted a share from 0 up to, not including, 1")
 
-    given = _read(own) | _parse(settings or [])
+    given = _read(own)
+    for name, setting in parse_settings(settings or []).items():
+        put(given, name, setting)
 
     from rich.console import Console
 
@@ -134,22 +137,6 @@ def _read(path: Path | None) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"--config {path}: {error}") from error
-
-
-def _parse(settings: list[str]) -> dict[str, Any]:
-    """`name=value` with values as in JSON, or text."""
-    from tides.errors import ConfigError
-
-    found: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: wanted name=value")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
-    return found
 
 
 def _estimator(

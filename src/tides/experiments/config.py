@@ -56,7 +56,12 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         key, equals, text = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting}: wanted name=value, for example train.steps=500")
-        found[key.strip()] = _parse(text.strip())
+        try:
+            found[key.strip()] = _parse(text.strip())
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"--set {setting}: no TOML value ({error}); wanted one such as 3, true, [1, 2] or {{depth = 2}}"
+            ) from error
     return found
 
 
@@ -86,6 +91,17 @@ def assign(config: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"{key}: {folder} is a value, not a table")
     _entry(table, last, ".".join(folders))
+    table[last] = value
+
+
+def put(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set the dotted `key` in place; tables that are not there yet are made."""
+    table = config
+    *folders, last = key.split(".")
+    for folder in folders:
+        table = table.setdefault(folder, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{key}: {folder} is a value, not a table")
     table[last] = value
 
 
@@ -142,10 +158,12 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 
 
 def _parse(text: str) -> Any:
-    # A bare word such as `cosine` is no TOML value; it is read as a string.
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
+        # A bare word such as `cosine` is no TOML value; it is read as a string. A list or table is not meant as a word.
+        if text.startswith(("[", "{", '"', "'")):
+            raise
         return text
 
 

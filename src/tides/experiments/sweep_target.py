@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from tides.errors import ConfigError, Diverged, TidesError
 from tides.experiments import runner
-from tides.experiments.config import load
+from tides.experiments.config import load, put
 from tides.experiments.runner import Cell, Context
 from tides.experiments.sweep_space import Settings
 from tides.records import read_record
@@ -178,7 +178,7 @@ class EstimatorTarget:
     def _arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {"random_state": self.seed}
         for name, value in {**self.fixed, **settings}.items():
-            _put(found, name, value)
+            put(found, name, deepcopy(value))
         return found
 
     def _kind(self) -> Any:
