@@ -50,7 +50,7 @@ def test_standing_counts_ranks_wins_and_ratios_over_what_was_run(folder: Path) -
     # REE01: first. MAL01, 0.0204: third after 0.018, and 0.020 when unrounded, tied with it when rounded.
     # DUP01: 0.951 tied with GraFITi-C for the first place.
     assert ours["rank, ties averaged"] == f"{(1 + 2.5 + 1.5) / 3:.2f}"
-    assert ours["rank, unrounded"] == f"{(1 + 3 + 1.5) / 3:.2f}"
+    assert ours["rank, unrounded"] == f"{(1 + 3 + 1) / 3:.2f}"
     assert (ours["wins, one each"], ours["wins, ties shared"]) == ("2", "2")
     assert rows["GraFITi-C"]["wins, ties shared"] == "1"
     assert ours["mean error"] == f"{(0.011 + 0.0204 + 0.951) / 3:.4f}"
@@ -67,6 +67,34 @@ def test_excess_over_the_floor_and_folds(folder: Path) -> None:
     folds = (page.parent / "physiome-folds.csv").read_text(encoding="utf-8")
     assert "0.0100 0.0120" in folds
     assert "0.4000 diverged" in folds
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_published_models_that_tie_are_counted_as_in_the_paper(tmp_path: Path) -> None:
+    """Ours is last on GUY01, where TIDES, GraFITi-C and CRU are printed with 0.004 and CRU is bold; between on M01."""
+    page, _ = physiome.report(write(tmp_path, physiome_record("GUY01", [0.05]), physiome_record("M01", [0.0035])))
+    rows = {row["model"]: row for row in read(page.parent / "physiome-standing-tides-paper.csv")}
+    assert {name: row["wins, one each"] for name, row in rows.items() if row["wins, one each"] != "0"} == {
+        "CRU": "1",
+        "GraFITi": "1",
+    }
+    assert rows["tides, paper (ours)"]["rank, unrounded"] == f"{(8 + 3) / 2:.2f}"
+    assert rows["TIDES"]["rank, ties averaged"] == f"{(2 + 4) / 2:.2f}"
+    # 0.0035 rounds to 0.004, with which TIDES and LinODEnet are printed.
+    assert rows["TIDES"]["rank, unrounded"] == f"{(1 + 4) / 2:.2f}"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_is_above_the_floor_is_not_divided_where_nothing_is_known_of_it(tmp_path: Path) -> None:
+    records = [physiome_record("MIT01", [0.0026]), physiome_record("HOD01", [None, 0.4])]
+    records += [physiome_record("HOD01", [0.3, 0.4], "recommended"), physiome_record("PUR02", [None, None])]
+    page, _ = physiome.report(write(tmp_path, *records))
+    excess = {row["dataset"]: row for row in read(page.parent / "physiome-excess.csv")}
+    assert excess["MIT01"]["ours ÷ best"] == "–"
+    assert excess["HOD01"]["tides, paper (ours)"] == "diverged"
+    assert excess["HOD01"]["ours ÷ best"] == f"{0.3475 / 0.4055:.2f}"
+    assert excess["PUR02"]["ours ÷ best"] == "–"
+    assert "nan" not in (page.parent / "physiome-folds.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -50,7 +50,7 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
             document.say(f"Caution: {caution}.")
     document.table("physiome", main_table(groups))
     image = physiome_figure.draw(groups, document.out)
-    document.show(image, "Error against the Joint Gradient Deviation, logarithmic axes", _FIGURE_CAPTION)
+    document.show(image, "Error on each dataset, logarithmic, by Joint Gradient Deviation", _FIGURE_CAPTION)
     document.section("Standing among the published models")
     document.say(_STANDING)
     for group, results in groups.items():
@@ -139,18 +139,20 @@ _INTRODUCTION = (
     "same models under the published protocol; they are equivalent to the published ones, not equal bit by bit. "
     "Epochs are chosen on validation data. So were learning rates, weight decay and input_drop of the shared "
     "configuration, on the validation part of fold 0 of BER01, DUP03, PUR02, MAL01, GUP01 and MAC01; no test instance "
-    "was looked at. Baselines have their published settings, unless a caution below says otherwise."
+    "was looked at. Baselines have the settings that are shipped with them, which are the published ones as far as "
+    "there are any, unless a caution below says otherwise."
 )
 _FIGURE_CAPTION = (
-    "Test error against JGD. Hollow circles: the published TIDES; crosses: the best published model; grey line: the "
-    "zero forecast; dashed: the floor that noise in the targets sets."
+    "Test error on each dataset, in the order of JGD; bars: standard deviation over folds. Hollow circles: the "
+    "published TIDES; crosses: the best published model; grey dashes: the zero forecast; dashed line: the floor that "
+    "noise in the targets sets."
 )
 _STANDING = (
     "Published errors have three digits, so ties are frequent. Ranks are given twice: with ties averaged after "
-    "rounding ours to three digits too, and as the paper counts, with our unrounded value against the printed ones. "
-    "Wins likewise: one winner per dataset (ties to the smaller unrounded value), and ties counted for everyone. The "
-    "ratio is the geometric mean of error ÷ smallest error. Wilcoxon's test pairs each model with ours over the "
-    "datasets that we ran."
+    "rounding ours to three digits too, and as the paper counts, with our unrounded value against the printed ones and "
+    "the better place for all that tie. Wins likewise: one winner per dataset (of printed values that tie, the one "
+    "that the paper has in bold), and ties counted for everyone. The ratio is the geometric mean of error ÷ smallest "
+    "error. Wilcoxon's test pairs each model with ours over the datasets that we ran."
 )
 _FLOOR = (
     "Targets carry noise of variance 0.0025, so no forecast can be better than that on average: MIT01, M01 and GUY01 "

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-# Up to this many pairs without ties the distribution of the signed-rank sum is counted out.
+# Up to this many pairs the distribution of the signed-rank sum is counted out.
 _EXACT_PAIRS = 50
+# Differences of equal size seldom agree in their last bits: they are compared to this many digits of the largest.
+_DIGITS = 9
 _Z95 = 1.959963984540054
 
 
@@ -50,11 +52,16 @@ def bootstrap_mean(values: ArrayLike, resamples: int = 10_000, seed: int = 0) ->
     return Interval(float(low), float(high))
 
 
-def ranks(values: ArrayLike, *, higher: bool = False) -> Array:
-    """Ranks along the last axis, 1 is best, ties averaged; what is not a number comes last."""
+def ranks(values: ArrayLike, *, higher: bool = False, ties: Literal["average", "best"] = "average") -> Array:
+    """Ranks along the last axis, 1 is best; what is not a number comes last.
+
+    Equal values share the average of their places, or the best of them (1, 2, 2, 4).
+    """
     x = np.asarray(values, np.float64)
     key = np.where(np.isnan(x), np.inf, -x if higher else x)
     below = (key[..., None, :] < key[..., :, None]).sum(-1)
+    if ties == "best":
+        return np.asarray(below + 1, np.float64)
     equal = (key[..., None, :] == key[..., :, None]).sum(-1)
     return np.asarray(below + (equal + 1) / 2, np.float64)
 
@@ -76,33 +83,38 @@ def ratio_to_best(errors: ArrayLike) -> Array:
 
 
 def wilcoxon(ours: ArrayLike, theirs: ArrayLike) -> Wilcoxon:
-    """Two-sided signed-rank test of paired values; zero differences are left out.
+    """Two-sided signed-rank test of paired values; zero differences are left out, equal ones share their ranks.
 
-    Exact where no two differences have the same size and there are at most fifty, else with the normal approximation,
-    corrected for ties and continuity.
+    Up to fifty pairs all signs that the differences could have are counted, with the ranks that they do have, so that
+    ties are exact, too: five pairs never give less than 2/32. Beyond that, the normal approximation with its
+    corrections for ties and continuity.
     """
     difference = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
+    largest = np.abs(difference).max(initial=0.0)
+    if largest > 0:
+        difference = np.round(difference / largest, _DIGITS)
     difference = difference[difference != 0]
     n = len(difference)
     if n == 0:
         return Wilcoxon(0, 1.0)
     rank = ranks(np.abs(difference))
     smaller = min(rank[difference > 0].sum(), rank[difference < 0].sum())
-    sizes = np.unique(np.abs(difference), return_counts=True)[1]
-    if n <= _EXACT_PAIRS and (sizes == 1).all():
-        return Wilcoxon(n, min(1.0, 2 * _share_of_sums(n, int(smaller))))
+    if n <= _EXACT_PAIRS:
+        return Wilcoxon(n, min(1.0, 2 * _share_of_sums(rank, smaller)))
+    sizes = np.unique(rank, return_counts=True)[1]
     variance = n * (n + 1) * (2 * n + 1) / 24 - (sizes**3 - sizes).sum() / 48
     z = (smaller - n * (n + 1) / 4 + 0.5) / math.sqrt(variance)
     return Wilcoxon(n, min(1.0, math.erfc(-z / math.sqrt(2))))
 
 
-def _share_of_sums(n: int, limit: int) -> float:
-    """The share of the 2ⁿ subsets of 1…n whose sum is at most `limit`."""
-    ways = np.zeros(n * (n + 1) // 2 + 1)
+def _share_of_sums(rank: Array, limit: float) -> float:
+    """The share of the 2ⁿ subsets of the ranks whose sum is at most `limit`; shared ranks are whole or half."""
+    twice = np.rint(2 * rank).astype(np.int64)
+    ways = np.zeros(int(twice.sum()) + 1)
     ways[0] = 1.0
-    for size in range(1, n + 1):
+    for size in twice:
         ways[size:] = ways[size:] + ways[:-size]
-    return float(ways[: limit + 1].sum() / 2.0**n)
+    return float(ways[: round(2 * limit) + 1].sum() / 2.0 ** len(rank))
 
 
 def spread(values: Sequence[float], digits: int) -> str:
