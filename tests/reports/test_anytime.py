@@ -20,7 +20,14 @@ def cell(model: str, mode: str, seed: int, within: float, growth: float, **more:
         error = within * (1 + seed / 10) * growth ** (index // 2)
         trivial = {"zero": 1.0, "last": 2.0, "mean": 0.9}
         bins.append(
-            {"from": index / 2, "to": (index + 1) / 2, "mse": error, "alone_mse": error, "trivial_mse": trivial}
+            {
+                "from": index / 2,
+                "to": (index + 1) / 2,
+                "targets": 100,
+                "mse": error,
+                "alone_mse": error,
+                "trivial_mse": trivial,
+            }
         )
     results = {
         "bins": bins,
@@ -78,3 +85,24 @@ def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
     write(folder, cell("tides", "steps", 0, 0.1, 1.0, bins=4))
     with pytest.raises(DataError, match="different settings"):
         anytime.report(folder)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_two_architectures_of_one_model_do_not_mix(folder: Path) -> None:
+    write(folder, cell("tides", "steps", 7, 0.1, 1.0, architecture={"rank": 8}))
+    with pytest.raises(DataError, match="tides, steps, seed 7"):
+        anytime.report(folder)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_every_target_counts_alike_for_models_and_for_what_learns_nothing(tmp_path: Path) -> None:
+    one = cell("tides", "steps", 0, 0.1, 1.0)
+    for place, entry in enumerate(one.results["bins"]):
+        entry |= {"targets": 300 if place % 2 else 100, "mse": float(place % 2), "trivial_mse": {"zero": place % 2}}
+    one.results["bins"][-1] |= {"targets": 0, "mse": None, "trivial_mse": {"zero": None}}
+    page, _ = anytime.report(write(tmp_path, one))
+    rows = {row["model, asked by"]: row for row in read(page.parent / "anytime-embedded-calcium-paper.csv")}
+    for name in ("TIDES, steps", "predict zero"):
+        assert [rows[name][f"horizon {k}"] for k in (1, 2, 3, 4)] == ["0.7500", "0.7500", "0.7500", "0.0000"]
+    assert rows["predict zero"]["within"] == "0.7500"
+    assert rows["predict zero"]["beyond"] == f"{600 / 900:.4f}"

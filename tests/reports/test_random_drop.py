@@ -75,3 +75,30 @@ def test_records_with_other_settings_do_not_mix(folder: Path) -> None:
         random_drop.report(folder)
     _, summary = random_drop.report(folder, ["train.epochs=400"])
     assert "TIDES − Mamba_S" in summary
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("seed", [1, 6])
+def test_two_architectures_of_one_model_do_not_mix(folder: Path, seed: int) -> None:
+    """Neither another record of a seed nor one of another seed is averaged with the rest."""
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    other = drop_record("tides", seed, 0.1)
+    config = {**other.config, "architecture": {"rank": 8}}
+    write(folder, replace(other, config=config, cell_id=cell_id(config)))
+    with pytest.raises(DataError, match=f"TIDES, seed {seed}: records of one model with different settings"):
+        random_drop.report(folder)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_caption_has_the_share_that_was_hidden_in_training(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from tides.records import cell_id
+
+    one = drop_record("tides", 1, 0.8)
+    config = {**one.config, "drop": {**one.config["drop"], "train": 0.3}}
+    _, summary = random_drop.report(write(tmp_path, replace(one, config=config, cell_id=cell_id(config))))
+    assert "trained at r=0.3" in summary

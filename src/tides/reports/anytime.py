@@ -11,7 +11,7 @@ from tides.errors import DataError
 from tides.records import Record
 from tides.reports import anytime_figure
 from tides.reports.document import Document
-from tides.reports.selection import load_records
+from tides.reports.selection import load_records, lookup
 from tides.reports.statistics import bootstrap_mean, spread, wilcoxon
 from tides.reports.table import Table
 
@@ -74,7 +74,8 @@ def gather(records: Sequence[Record]) -> dict[Comparison, Results]:
         group = results.setdefault(Line(config["query_mode"], config["model"]), [])
         first = next((records[0] for records in results.values() if records), record).config
         twice = any(other.config["seed"] == config["seed"] for other in group)
-        if twice or any(config.get(name) != first.get(name) for name in _SHARED):
+        mixed = bool(group) and {**config, "seed": 0} != {**group[0].config, "seed": 0}
+        if twice or mixed or any(config.get(name) != first.get(name) for name in _SHARED):
             raise DataError(
                 f"{config['system']}, {config['model']}, {config['query_mode']}, seed {config['seed']}: records with "
                 "different settings; choose one with --where key=value"
@@ -87,11 +88,6 @@ def gather(records: Sequence[Record]) -> dict[Comparison, Results]:
         return _MODES.index(line.mode), known, line.model
 
     return {key: dict(sorted(results.items(), key=rank)) for key, results in sorted(found.items())}
-
-
-def errors(records: Sequence[Record], name: str = "mse") -> NDArray[np.float64]:
-    """(seeds, bins)."""
-    return np.array([[entry[name] for entry in record.results["bins"]] for record in records], float)
 
 
 def horizon_table(results: Results, system: str) -> Table:
@@ -108,13 +104,12 @@ def horizon_table(results: Results, system: str) -> Table:
         cells = [_spread([record.results[key] for record in records]) for key in ("within_mse", "beyond_mse")]
         ratio = np.mean([record.results["beyond_mse"] / record.results["within_mse"] for record in records])
         parameters = f"{records[0].results['parameters']:,}"
-        together, alone = (_by_horizon(errors(records, name), bins) for name in ("mse", "alone_mse"))
+        together, alone = (_by_horizon(records, name) for name in ("mse", "alone_mse"))
         shown = [*together, alone[0], alone[-1]]
         rows.append([line.title, parameters, str(len(records)), *cells, f"{ratio:.2f}", *shown])
     for name in bins[0]["trivial_mse"]:
-        each = [[entry["trivial_mse"][name] for entry in record.results["bins"]] for record in fullest]
-        means = _by_horizon(np.array(each, float), bins)
-        beyond = f"{np.mean([float(mean) for mean in means[1:]]):.{_DIGITS}f}" if reach > 1 else "–"
+        means = _by_horizon(fullest, f"trivial_mse.{name}")
+        beyond = _pooled(fullest, f"trivial_mse.{name}", 1, reach) if reach > 1 else "–"
         rows.append([f"predict {name}", "–", str(len(fullest)), means[0], beyond, "–", *means, means[0], means[-1]])
     columns = ["model, asked by", "parameters", "seeds", "within", "beyond", "beyond ÷ within"]
     columns += [f"horizon {number}" for number in range(1, reach + 1)]
@@ -125,11 +120,20 @@ def horizon_table(results: Results, system: str) -> Table:
     return Table([*columns, "horizon 1, alone", f"horizon {reach}, alone"], rows, caption)
 
 
-def _by_horizon(values: NDArray[np.float64], bins: Sequence[Mapping[str, float]]) -> list[str]:
-    """Means over seeds and the bins of each horizon."""
-    reach = round(bins[-1]["to"])
-    chosen = [[i for i, entry in enumerate(bins) if k <= entry["from"] < k + 1] for k in range(reach)]
-    return [f"{np.nanmean(values[:, columns]):.{_DIGITS}f}" for columns in chosen]
+def _by_horizon(records: Sequence[Record], key: str) -> list[str]:
+    """The error in each horizon."""
+    reach = round(records[0].results["bins"][-1]["to"])
+    return [_pooled(records, key, horizon, horizon + 1) for horizon in range(reach)]
+
+
+def _pooled(records: Sequence[Record], key: str, low: float, high: float) -> str:
+    """Mean over seeds of the error between two horizons, where every target counts alike, as in `within_mse`."""
+    means = []
+    for record in records:
+        bins = [entry for entry in record.results["bins"] if low <= entry["from"] < high and entry["targets"]]
+        found = [lookup(entry, key) for entry in bins]
+        means.append(np.average(found, weights=[entry["targets"] for entry in bins]) if bins else np.nan)
+    return f"{np.nanmean(means):.{_DIGITS}f}"
 
 
 def _lines(results: Results) -> list[Line]:

@@ -257,7 +257,7 @@ _INTRODUCTION = (
     "test data. Baselines have their published settings, validation accuracy as their guide and a budget of steps; "
     "`stopped after` marks where it ended a run before the published rule would have. `walker` and `rformer` are the "
     "two published ways to split; the paper's own numbers come from splits like the latter, with configurations that "
-    "were short-listed by test accuracy. A test set has 36 to 90 cases: one case is one to three points, and the "
+    "were short-listed by test accuracy. A test set has 36 to 85 cases: one case is one to three points, and the "
     "standard error of a mean over five seeds is 1.6 to 2.9 points."
 )
 _FIGURE_CAPTION = (
