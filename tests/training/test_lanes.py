@@ -1,5 +1,6 @@
 """Models side by side end where `fit` leaves them, whatever runs beside them."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import tides
 from tides.data import IrregularDataset
 from tides.errors import ConfigError
 from tides.nn import SequenceClassifier, TIDESConfig
-from tides.training import Classification, TrainConfig, fit, lanes
+from tides.training import Classification, TrainConfig, fit, members
 from tides.training.lanes import Member, ResidentSeries, class_logits, fit_side_by_side
 
 LENGTH = 12
@@ -175,6 +176,48 @@ def test_an_interrupted_call_continues_and_ends_the_same(tmp_path: Path) -> None
     assert other.history[0] != wanted[0].history[0]
 
 
+def test_other_series_of_the_same_shapes_are_refused(tmp_path: Path) -> None:
+    settings = SETTINGS.replace(checkpoint_seconds=0.0, epochs=2)
+    fit_side_by_side([member(1, problem()[1])], settings, folder=tmp_path)
+    with pytest.raises(ConfigError, match="holds the run of other series"):
+        fit_side_by_side([member(1, problem(seed=1)[1])], settings, folder=tmp_path)
+
+
+def test_members_that_cannot_be_told_apart_share_no_checkpoint(tmp_path: Path) -> None:
+    _, resident = problem()
+    with pytest.raises(ConfigError, match="members: 0 and 2 have one configuration, seed and choice of series"):
+        fit_side_by_side([member(seed, resident) for seed in (1, 2, 1)], SETTINGS, folder=tmp_path)
+
+
+def test_time_is_summed_over_interruptions(tmp_path: Path) -> None:
+    _, resident = problem()
+    settings = SETTINGS.replace(checkpoint_seconds=0.0, patience=None, epochs=3)
+
+    def stop(fraction: float) -> None:
+        time.sleep(0.2)
+        if fraction > 0.5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit_side_by_side([member(1, resident)], settings, folder=tmp_path, progress=stop)
+    (found,) = fit_side_by_side([member(1, resident)], settings, folder=tmp_path)
+    assert found.seconds > 0.2
+
+
+def test_a_model_that_diverges_at_once_keeps_the_weights_it_began_with() -> None:
+    _, resident = problem()
+    one = member(0, resident)
+
+    def poison(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        torch.nn.init.constant_(one.model.head.bias, float("nan"))  # type: ignore[union-attr,arg-type]
+        return values, times
+
+    wanted = weights(one.model)  # type: ignore[arg-type]
+    (found,) = fit_side_by_side([replace(one, view=poison)], SETTINGS)
+    assert (found.stopped, found.best_epoch, found.best) == ("diverged", 0, {})
+    assert torch.equal(weights(one.model), wanted)  # type: ignore[arg-type]
+
+
 def test_settings_that_lanes_do_not_know_are_refused() -> None:
     for change in ({"monitor": "auroc"}, {"autocast": True}, {"bucketed": True}):
         with pytest.raises(ConfigError, match=next(iter(change))):
@@ -228,7 +271,7 @@ def test_logits_do_not_depend_on_how_many_series_are_read_at_once(monkeypatch: p
     _, resident = problem(7)
     one = model(0)
     wanted = class_logits(one, resident)
-    monkeypatch.setattr(lanes, "_STEPS_AT_ONCE", 3 * LENGTH)
+    monkeypatch.setattr(members, "_STEPS_AT_ONCE", 3 * LENGTH)
     torch.testing.assert_close(class_logits(one, resident), wanted)
     assert one.training
     torch.testing.assert_close(one.eval()(resident.values, one.gaps(resident.times)), wanted)

@@ -1,6 +1,7 @@
 """Populations: every member ends where it would have ended alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tides.data import IrregularDataset, systems
+from tides.data import IrregularDataset, collate, systems
 from tides.errors import ConfigError, DataError
 from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
 from tides.training import (
@@ -227,6 +228,20 @@ def test_an_interrupted_population_continues_bit_by_bit(tmp_path: Path) -> None:
         make, task, config, folder=tmp_path / "whole", progress=lambda fraction: pytest.fail("trained")
     )
     assert all(torch.equal(a.head.weight, b.head.weight) for a, b in zip(models, cached, strict=True))  # type: ignore[arg-type]
+
+
+def test_other_batches_of_the_same_shapes_are_refused(tmp_path: Path) -> None:
+    def train(scale: float) -> None:
+        batches = [tuple(collate(part, dtype=torch.float64) for part in pair) for pair in folds(Forecasting())]
+        data = [(replace(train, values=scale * train.values), val) for train, val in batches]
+        models = [forecaster(seed) for seed in range(MEMBERS)]
+        config = settings(epochs=1, calibrate="none")
+        fit_population(models, Forecasting(), data, config, folder=tmp_path, progress=False)
+
+    train(1.0)
+    train(1.0)
+    with pytest.raises(ConfigError, match="holds the run of other series"):
+        train(2.0)
 
 
 def test_members_with_fewer_series() -> None:

@@ -25,6 +25,8 @@ _CONTENTS = {
     "train": "other training series",
     "validation": "other validation series",
     "contents": "other series, or of models with other settings",
+    "series": "other series",
+    "batches": "other series",
 }
 
 

@@ -2,13 +2,14 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from tides.data.batch import IrregularBatch
 from tides.data.dataset import IrregularDataset
 from tides.training.config import BOOKKEEPING, TrainConfig
 from tides.training.tasks import Task
@@ -26,6 +27,15 @@ def run_identity(
         "train": data[0].fingerprint(),
         "validation": None if data[1] is None else data[1].fingerprint(),
     }
+
+
+def members_identity(
+    models: Sequence[nn.Module], data: Sequence[tuple[IrregularDataset | IrregularBatch, ...]]
+) -> dict[str, str]:
+    """What shapes do not tell of a population: settings of the networks, and series."""
+    series = [[part.fingerprint() if isinstance(part, IrregularDataset) else None for part in pair] for pair in data]
+    batches = [_digest_of_batch(part) for pair in data for part in pair if isinstance(part, IrregularBatch)]
+    return {"contents": digest(([model_settings(model) for model in models], series)), "batches": digest(batches)}
 
 
 def config_identity(config: TrainConfig) -> dict[str, Any]:
@@ -51,6 +61,20 @@ def model_settings(model: nn.Module) -> Any:
 def digest(content: Any) -> str:
     """Sixteen hexadecimal digits of what `repr` shows."""
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+
+
+def digest_of_tensors(*tensors: Tensor) -> str:
+    """Sixteen hexadecimal digits of what they hold."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.numpy(force=True))
+        found.update(f"{array.dtype} {array.shape}".encode())
+        found.update(array.data)
+    return found.hexdigest()[:16]
+
+
+def _digest_of_batch(batch: IrregularBatch) -> str:
+    return digest_of_tensors(*(value for value in _fields(batch).values() if isinstance(value, Tensor)))
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """A lock on the folder of a run, so that no two processes write one run."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import IO
 
 from tides.errors import TidesError
 from tides.locking import lock_file
@@ -12,26 +14,48 @@ _NAME = ".lock"
 
 @contextmanager
 def locked(folder: Path | None) -> Iterator[None]:
-    """Whoever else asks for `folder` meanwhile is refused. The lock ends with the process, however it ends.
-
-    Nothing is locked where nothing can be written, and where system or disk know no locks.
-    """
+    """Whoever else asks for `folder` meanwhile is refused; without one, nothing is locked."""
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        file = (folder / _NAME).open("ab")
-    except OSError:
-        # A finished run may be read from anywhere; whoever has to write meets this error again.
+    with held(folder / _NAME, f"{folder}: another process trains in this folder; wait for it, or use another"):
         yield
-        return
-    with file:
+
+
+@contextmanager
+def held(path: Path, refusal: str) -> Iterator[None]:
+    """The lock in the file `path`, made if it is not there. The lock ends with the process, however it ends.
+
+    Nothing is locked where nothing can be written, and where system or disk know no locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _take(path, refusal) or nullcontext():
+        yield
+
+
+def _take(path: Path, refusal: str) -> IO[bytes] | None:
+    while True:
+        try:
+            file = path.open("ab")
+        except OSError:
+            # A finished run may be read from anywhere; whoever has to write meets this error again.
+            return None
         try:
             lock_file(file)
         except BlockingIOError:
-            raise TidesError(f"{folder}: another process trains in this folder; wait for it, or use another") from None
+            file.close()
+            raise TidesError(refusal) from None
         except OSError:
             # A disk without locks.
-            pass
-        yield
+            return file
+        if _is_at(path, file):
+            return file
+        # Whoever had the lock has removed its file in the meantime.
+        file.close()
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

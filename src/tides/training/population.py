@@ -21,7 +21,8 @@ from tides.errors import ConfigError
 from tides.training.arguments import check_config, check_members, check_task
 from tides.training.checkpoint import CheckpointFolder
 from tides.training.config import TrainConfig
-from tides.training.identity import config_identity, digest, model_settings, task_identity
+from tides.training.identity import config_identity, members_identity, task_identity
+from tides.training.lock import locked
 from tides.training.population_state import PopulationState
 from tides.training.population_steps import SCORED_AT_ONCE, PopulationSteps
 from tides.training.progress import ProgressBar
@@ -61,7 +62,8 @@ def fit_population(
     In an epoch every member sees as many series as the smallest one has.
 
     With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
-    call continues an interrupted run. `graphs=False` launches every operation by itself on a GPU, too.
+    call continues an interrupted run; a folder in which another process trains is refused. `graphs=False` launches
+    every operation by itself on a GPU, too.
     """
     return finished(
         population_turns(models, task, data, config, seeds=seeds, folder=folder, progress=progress, graphs=graphs)
@@ -91,8 +93,13 @@ def population_turns(
     own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
     if len(own_seeds) != len(models):
         raise ConfigError(f"seeds: found {len(own_seeds)}, wanted one for each of {len(models)} members")
-    run = _Run(models, task, data, config, own_seeds, None if folder is None else Path(folder), graphs)
-    return run.turns(progress)
+    place = None if folder is None else Path(folder)
+
+    def turns() -> Turns[list[FitResult]]:
+        with locked(place):
+            return (yield from _Run(models, task, data, config, own_seeds, place, graphs).turns(progress))
+
+    return turns()
 
 
 class _Run:
@@ -140,7 +147,7 @@ class _Run:
             "validation": val.shapes,
         }
         if folder is not None:
-            identity["contents"] = _contents(models, data)
+            identity |= members_identity(models, data)
         self.keeper = None if folder is None else CheckpointFolder(folder, identity, PopulationState)
         found = None if self.keeper is None else self.keeper.load()
         if found is not None:
@@ -269,12 +276,6 @@ def population_losses(models: Sequence[nn.Module], task: Task, parts: Sequence[P
             sums += torch.stack(loss(data, rows.expand(len(models), -1)))
     found: list[float] = (sums[0] / sums[1]).tolist()
     return found
-
-
-def _contents(models: Sequence[nn.Module], data: Sequence[tuple[Part, Part]]) -> str:
-    """What shapes do not tell: settings of the networks, and series. Batches are told apart by those who made them."""
-    series = [[part.fingerprint() if isinstance(part, IrregularDataset) else None for part in pair] for pair in data]
-    return digest(([model_settings(model) for model in models], series))
 
 
 def _check(models: Sequence[nn.Module], task: Task, data: Sequence[tuple[Part, Part]], config: TrainConfig) -> None:
