@@ -67,3 +67,38 @@ def test_a_class_that_is_missing_or_of_another_kind_is_named(odd: Any, message: 
     classes[3] = odd
     with pytest.raises(DataError, match=message):
         TIDESClassifier(**QUICK).fit(levels(12), classes)
+
+
+def test_labels_in_rows_of_the_table_find_their_series() -> None:
+    # Text ids in the order of another sort: 99 comes after 100, and so on.
+    table = numbered().sample(frac=1, random_state=0).reset_index(drop=True)
+    table["p"] = "p" + (table.p - 12).astype(str)
+    table["died"] = table.p.str[1:].astype(int) % 2
+    by_id = table.groupby("p")["died"].first()
+    model = TIDESClassifier(id="p", time="t", channels=["a", "b"], **QUICK)
+    wanted = model.fit(table, by_id).predict_proba(table)
+    for one in (table.drop_duplicates("p")["died"], table.groupby("p").tail(1)["died"]):
+        assert list(one) != list(by_id)
+        np.testing.assert_array_equal(model.fit(table, one).predict_proba(table), wanted)
+
+
+def test_row_numbers_that_may_be_ids_as_well_are_refused() -> None:
+    table = numbered().sort_values("t", ignore_index=True)
+    first = table.drop_duplicates("p").sample(frac=1, random_state=0)
+    table = pd.concat([first, table.drop(first.index)], ignore_index=True)
+    table["died"] = table.p % 2
+    model = TIDESClassifier(id="p", time="t", channels=["a", "b"], **QUICK)
+    with pytest.raises(DataError, match="y: its index may mean rows of the table or places among the sorted ids"):
+        model.fit(table, table["died"].iloc[:24])
+    table["p"] -= 100
+    numbers = table.groupby("p")["died"].first().rename_axis(None)
+    with pytest.raises(DataError, match=r"or ids, and they disagree; wanted ids in an index called 'p'"):
+        model.fit(table, numbers)
+    model.fit(table, numbers.rename_axis("p"))
+
+
+def test_a_label_for_every_row_is_refused() -> None:
+    table = numbered()
+    for labels in (table.p % 2, (table.p % 2).to_numpy(), (table.p % 2).tolist()):
+        with pytest.raises(DataError, match=r"one for each row of the table; wanted one for each of the 24 series"):
+            TIDESClassifier(id="p", time="t", **QUICK).fit(table, labels)

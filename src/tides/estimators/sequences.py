@@ -11,6 +11,7 @@ from tides.data.series import IrregularSeries
 from tides.errors import DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_table
+from tides.estimators.labels import in_order_of
 from tides.estimators.scikit import check_is_fitted
 from tides.nn.heads import SequenceHead
 
@@ -25,7 +26,7 @@ class SequenceEstimator(TIDESEstimator):
         own = y is None and self.label is not None and is_table(X)
         data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted)
         if y is not None:
-            return data, _by_id(y, data.ids) if is_table(X) and self.id is not None else y
+            return data, in_order_of(data.ids, y, X, self.id) if is_table(X) and self.id is not None else y
         if isinstance(X, IrregularDataset) or own or _are_series(X):
             return data, data.labels
         return data, None
@@ -55,27 +56,6 @@ class SequenceEstimator(TIDESEstimator):
 def static_size(data: IrregularDataset) -> int:
     static = data.static
     return 0 if static is None else int(static.shape[1])
-
-
-def _by_id(y: Any, ids: list[Any]) -> Any:
-    """`y` in the order of the series where its index is their ids, as a frame grouped by id has it.
-
-    Row numbers, and an index that has nothing to do with the ids, leave it as it is; one that has only some of them
-    would give series the labels of others.
-    """
-    index = getattr(y, "index", None)
-    if not hasattr(y, "loc") or index is None or len(y) != len(ids):
-        return y
-    if set(index) == set(ids):
-        return y.loc[ids]
-    if type(index).__name__ == "RangeIndex" or not {str(one) for one in index} & {str(one) for one in ids}:
-        return y
-    known = set(index)
-    missing = next(one for one in ids if one not in known)
-    raise DataError(
-        f"y: found an index without {missing!r}, the id of a series; wanted all ids as the table has them (a number is "
-        "no text), or y in their order without an index"
-    )
 
 
 def _are_series(X: Any) -> bool:
