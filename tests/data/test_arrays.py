@@ -46,6 +46,15 @@ def test_univariate_time_first_and_shared_times() -> None:
     assert from_arrays([[1.0, 2.0], [3.0]])[1].values.shape == (1, 1)
 
 
+def test_entries_of_masked_arrays_are_missing() -> None:
+    mask = np.zeros(CASES.shape, np.bool_)
+    mask[1, 0, 2] = True
+    whole = np.ma.array(np.zeros(CASES.shape, np.int64), mask=mask)
+    for data in (from_arrays(np.ma.array(CASES, mask=mask)), from_arrays(whole), from_arrays(list(whole))):
+        assert not data[1].observed[2, 0]
+        assert sum(int(one.observed.sum()) for one in data) == CASES.size - np.isnan(CASES).sum() - 1
+
+
 def test_numbers_as_labels() -> None:
     assert from_arrays(CASES, y=[0.1, 0.2, 0.3]).labels.tolist() == [0.1, 0.2, 0.3]
     assert from_arrays(CASES, y=np.ones((3, 2))).labels.shape == (3, 2)
@@ -65,6 +74,7 @@ def test_numbers_as_labels() -> None:
         ({"X": CASES, "times": [3.0, 2.0, 1.0, 0.0]}, "earlier than"),
         ({"X": CASES, "times": np.arange(4).astype("datetime64[s]")}, "times are datetime64"),
         ({"X": [["a", "b"]]}, "does not hold numbers"),
+        ({"X": CASES * 1j}, "X does not hold numbers: they are complex"),
         ({"X": CASES, "layout": "columns"}, "layout='columns'"),
         ({"X": np.full((1, 1, 2), np.inf)}, "count as observed"),
         ({"X": CASES, "groups": ["g"]}, "1 groups for 3 cases"),

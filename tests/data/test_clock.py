@@ -31,6 +31,38 @@ def test_every_resolution(resolution: str) -> None:
     assert times_of(spans) == HOURS
 
 
+@pytest.mark.parametrize("kinds", [("us", "ns"), ("ns", "us"), ("s", "ms")])
+def test_files_of_one_folder_may_differ_in_resolution(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    frame = pd.DataFrame({"i": 1, "t": pd.to_datetime(DATES), "x": 0.0, "d": pd.to_timedelta(HOURS, unit="h")})
+    for name, part, kind in zip("ab", (frame[:2], frame[2:]), kinds, strict=True):
+        part = part.assign(t=part.t.astype(f"datetime64[{kind}]"), d=part.d.astype(f"timedelta64[{kind}]"))
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    for time in ("t", "d"):
+        data = from_wide(tmp_path, id="i", time=time, channels=["x"], unit="h")
+        assert data[0].times.tolist() == HOURS
+    fine = frame.assign(t=frame.t.astype("datetime64[ns]") + pd.Timedelta(1, "ns"))
+    fine.to_parquet(tmp_path / "b.parquet")
+    if kinds[0] != "ns":
+        with pytest.raises(DataError, match=r"rows before 2 are dates .s, later ones dates ns"):
+            from_wide(tmp_path, id="i", time="t", channels=["x"])
+
+
+@pytest.mark.parametrize(
+    "numbers", [[20310131, 20310201], [203101312359, 203102010000], [20310131235959, 20310201000000]]
+)
+def test_dates_written_as_numbers_are_refused(tmp_path: Path, numbers: list[int]) -> None:
+    for column in (numbers, [float(one) for one in numbers], [str(one) for one in numbers]):
+        with pytest.raises(DataError, match=f"from {numbers[0]} to {numbers[1]} are dates written as numbers"):
+            times_of(column)
+    dates = pd.to_datetime(pd.Series(numbers).astype(str))  # as the error says
+    assert 0 < times_of(dates)[1] <= 24
+    for other in ([20310131, 20311301], [20310131, 20310132], [20310131.5, 20310201], [20310131] * 1, [0, 20310131]):
+        assert times_of(other) == other
+    frame = pd.DataFrame({"i": 1, "t": [*numbers, 7], "x": 0.0})
+    frame[["i", "t", "x"]].to_parquet(tmp_path / "t.parquet", row_group_size=1)
+    assert from_wide(tmp_path, id="i", time="t")[0].times.tolist() == sorted([*numbers, 7])
+
+
 def test_text_objects_and_dates() -> None:
     assert times_of(DATES) == HOURS
     assert times_of([dt.datetime.fromisoformat(text) for text in DATES]) == HOURS

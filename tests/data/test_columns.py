@@ -99,3 +99,32 @@ def test_truth_values_are_ones_and_zeros_in_frames_and_files(tmp_path: Path) -> 
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, tmp_path / "t.csv"):
         np.testing.assert_array_equal(from_wide(table, id="i", time="t")[0].values[[0, -1], 0], [1.0, 0.0])
+
+
+def test_blanks_around_the_entries_of_a_csv_do_not_count(tmp_path: Path) -> None:
+    rows = ["1,0,hr, 1 ,yes", " 1,1, hr,2, yes", "10, 0,hr ,3,no", "2 ,0,hr,4,no "]
+    (tmp_path / "t.csv").write_text("i,t,c,v,y\n" + "\n".join(rows) + "\n")
+    data = from_long(tmp_path / "t.csv", id="i", time="t", channel="c", value="v", label="y")
+    assert (data.ids, data.channels, data.class_names) == ([1, 2, 10], ("hr",), ("no", "yes"))
+    assert data.lengths.tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize("column", [pd.to_datetime(["1980-02-01"] * 2), pd.to_timedelta([1, 1], unit="D")])
+def test_dates_are_neither_classes_nor_categories(column: Any) -> None:
+    frame = pd.DataFrame({"i": ["a", "b"], "t": [0.0, 1.0], "x": [1.0, 2.0], "c": column})
+    roles: tuple[dict[str, Any], ...] = ({"label": "c"}, {"static": ["c"]})
+    for role, wanted in zip(roles, ("classes or numbers", "numbers or categories, such as an age"), strict=True):
+        with pytest.raises(DataError, match=f"column 'c': found 1.*, a (date|duration); wanted {wanted}"):
+            from_wide(frame, id="i", time="t", **role)
+    assert from_wide(frame, id="i", time="t", channels=["x"], group="c").groups is not None
+
+
+def test_a_sparse_column_is_a_column() -> None:
+    frame = pd.DataFrame({"i": ["a", "a"], "t": [0.0, 1.0], "x": pd.arrays.SparseArray([0.0, np.nan])})
+    np.testing.assert_array_equal(from_wide(frame, id="i", time="t")[0].values, [[0.0], [np.nan]])
+
+
+def test_two_values_in_one_series_are_shown() -> None:
+    frame = pd.DataFrame({"i": ["a", "a"], "t": [0.0, 1.0], "x": [1.0, 2.0], "sex": ["F", "female"]})
+    with pytest.raises(DataError, match="i 'a' has 'F' and 'female' in rows 0 and 1"):
+        from_wide(frame, id="i", time="t", static=["sex"])

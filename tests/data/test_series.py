@@ -23,6 +23,13 @@ def test_values_under_a_mask_may_be_anything() -> None:
     assert series.observed.sum() == 1
 
 
+def test_entries_of_a_masked_array_are_missing() -> None:
+    series = IrregularSeries(np.ma.array([[1], [-999]], mask=[[False], [True]]), np.ma.array([0, 1]))
+    np.testing.assert_array_equal(series.observed, [[True], [False]])
+    with pytest.raises(DataError, match="times: row 1 is nan"):
+        IrregularSeries([[1.0], [2.0]], np.ma.array([0, 1], mask=[False, True]))
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -33,6 +40,7 @@ def test_values_under_a_mask_may_be_anything() -> None:
         ({"times": np.array(["2024-01-01", "2024-01-02"], "datetime64[D]")}, DataError, r"times are datetime64\[D\]"),
         ({"times": np.array([0, 5], "timedelta64[ms]")}, DataError, r"times are timedelta64\[ms\]"),
         ({"values": [[1.0], [np.inf]]}, DataError, "row 1, channel 0 are inf"),
+        ({"values": [[1j], [2.0]]}, DataError, "values are not numbers: they are complex"),
         ({"values": [1.0, 2.0]}, ShapeError, r"shape \(2,\)"),
         ({"observed": np.ones((2, 2), bool)}, ShapeError, "wanted bool"),
         ({"observed": np.ones((2, 1))}, ShapeError, "float64"),

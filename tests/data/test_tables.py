@@ -1,6 +1,7 @@
 """Tables of every dress give the same data set."""
 
 import datetime as dt
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,23 @@ def test_folder_of_parquet_files(tmp_path: Path) -> None:
     same(from_long(frame, **WHOLE_ROLES), from_long(tmp_path, **WHOLE_ROLES))
 
 
+@pytest.mark.parametrize("ids", [[2, 10], ["02", "a b/c"]], ids=["numbers", "text"])
+def test_folders_that_are_named_like_a_column(tmp_path: Path, ids: list[Any]) -> None:
+    frame = pd.DataFrame({"i": ids * 2, "t": [0.0, 0.0, 1.0, 1.0], "x": [1.0, 2.0, 3.0, 4.0], "s": ["m", None] * 2})
+    frame.to_parquet(tmp_path, partition_cols=["i", "s"])
+    data = from_wide(tmp_path, id="i", time="t", static=["s"])
+    same(data, from_wide(frame, id="i", time="t", static=["s"]))
+    # They are in no file: without a part to play they are no measurements.
+    assert from_wide(tmp_path, id="i", time="t").channels == ("x",)
+    with pytest.raises(DataError, match=r"label='died' is not a column; the table has 't', 'x', 'i', 's'"):
+        from_wide(tmp_path, id="i", time="t", label="died")
+    deep = tmp_path / "i=3"
+    deep.mkdir()
+    frame[["t", "x"]].to_parquet(deep / "more.parquet")
+    with pytest.raises(DataError, match=r"more.parquet: column 's' is missing; another has it"):
+        from_wide(tmp_path, id="i", time="t", static=["s"])
+
+
 def test_wide_by_hand() -> None:
     frame = pd.DataFrame({"id": [2, 1, 2], "t": [5, 0, 4], "x": [1.0, 2.0, np.nan], "y": [np.nan, 3.0, 4.0]})
     data = from_wide(frame, id="id", time="t")
@@ -136,8 +154,9 @@ def test_wide_rows_of_one_time_merge_where_they_do_not_collide() -> None:
         [True, False, True],
         ["x" * 5000, "x" * 4999, "y"],
         [dt.date(2020, 1, 2), dt.date(2020, 1, 1), dt.date(2021, 1, 1)],
+        [uuid.UUID(int=2), uuid.UUID(int=1), uuid.UUID(int=2)],
     ],
-    ids=["unicode", "int64 ends", "uint64", "beyond 64 bits", "floats", "truth", "long text", "dates"],
+    ids=["unicode", "int64 ends", "uint64", "beyond 64 bits", "floats", "truth", "long text", "dates", "uuid"],
 )
 def test_ids_of_any_kind(ids: list[Any]) -> None:
     values = [1.0, 2.0, 3.0]

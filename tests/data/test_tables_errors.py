@@ -131,12 +131,23 @@ def test_folders(tmp_path: Path) -> None:
     pd.DataFrame({"i": [1], "t": [1]}).to_parquet(tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"b.parquet: column 'x' is missing; a.parquet has it"):
         from_wide(tmp_path, id="i", time="t")
+    pd.DataFrame({"i": [1], "t": [1], "x": [0.0], "y": [1.0]}).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"a.parquet: column 'y' is missing; b.parquet has it"):
+        from_wide(tmp_path, id="i", time="t")
+    assert from_wide(tmp_path, id="i", time="t", channels=["x"]).lengths.tolist() == [2]
 
 
 def test_two_columns_of_one_name() -> None:
     frame = pd.DataFrame([[1, 0, 1.0, 2.0]], columns=["i", "t", "x", "x"])
     with pytest.raises(DataError, match="two columns are called 'x'"):
         from_wide(frame, id="i", time="t")
+
+
+def test_text_of_another_encoding_is_named(tmp_path: Path) -> None:
+    for text in ("i,t,Größe\n1,0,5\n", "i,t,x\nMüller,0,5\n"):
+        (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
+        with pytest.raises(DataError, match=r"t.csv: .*save the file as UTF-8"):
+            from_wide(tmp_path / "t.csv", id="i", time="t")
 
 
 def test_text_in_utf_16_is_named(tmp_path: Path) -> None:

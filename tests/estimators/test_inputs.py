@@ -120,3 +120,23 @@ def test_a_data_set_has_the_channels_and_the_unit_of_training() -> None:
 def test_channels_of_unequal_lengths_are_named_by_their_case() -> None:
     with pytest.raises(DataError, match=r"X\[0\] does not hold numbers"):
         TIDESClassifier(**QUICK).fit([[[1, 2, 3], [3, 4]], [[1, 2], [3, 4]]], [0, 1])
+
+
+def test_entries_of_a_masked_matrix_are_missing() -> None:
+    X, y = np.random.default_rng(0).normal(size=(12, 5)), np.arange(12) % 2
+    masked = np.ma.array(X, mask=X > 1)
+    model = TIDESClassifier(**QUICK).fit(masked, y)
+    np.testing.assert_array_equal(model.to_dataset(masked)[0].observed[:, 0], X[0] <= 1)
+    np.testing.assert_array_equal(model.predict_proba(masked), model.predict_proba(np.where(X > 1, np.nan, X)))
+
+
+def test_a_part_without_the_columns_of_series_and_time_is_no_matrix() -> None:
+    table = smokers("heavy", "light").drop(columns="smokes")
+    for parts in ({"label": "y"}, {"static": ["y"]}, {"channels": ["x"]}, {"group": "p"}):
+        with pytest.raises(DataError, match="say which columns name the series and the time"):
+            TIDESClassifier(**parts, **QUICK).fit(table, table.y)
+
+
+def test_a_dictionary_of_frames_is_no_dictionary_of_pypots() -> None:
+    with pytest.raises(DataError, match=r"X is a dictionary with keys '0', '1', '10', .*; wanted 'X'"):
+        TIDESClassifier(**QUICK).fit(dict(iter(smokers("heavy", "light").groupby("p"))), np.arange(12) % 2)

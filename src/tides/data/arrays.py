@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from tides.data.attributes import LabelKind, encode_labels
 from tides.data.dataset import IrregularDataset
 from tides.data.schema import Schema
-from tides.data.series import IrregularSeries, refuse_dates
+from tides.data.series import IrregularSeries, real, refuse_dates, unmasked
+from tides.data.sources import shown
 from tides.errors import DataError
 
 Layout = Literal["channels-first", "time-first"]
@@ -38,7 +39,7 @@ def from_arrays(
     if isinstance(X, Mapping):
         layout = layout or "time-first"
         if "X" not in X:
-            raise DataError(f"X is a dictionary with keys {sorted(map(str, X))}; wanted 'X' (and 'y')")
+            raise DataError(f"X is a dictionary with keys {shown(sorted(map(str, X)))}; wanted 'X' (and 'y')")
         if y is None:
             y = X.get("y")
         X = X["X"]
@@ -94,8 +95,8 @@ def _cases(X: Any, layout: Layout) -> list[NDArray[np.floating[Any]]]:
 
 def _floats(array: Any, what: str) -> NDArray[np.floating[Any]]:
     try:
-        found = np.asarray(array)
-        return found if found.dtype in (np.float32, np.float64) else found.astype(np.float64)
+        found = unmasked(array)
+        return found if found.dtype in (np.float32, np.float64) else real(found)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} does not hold numbers: {error}") from None
 

@@ -1,6 +1,7 @@
 """Columns that belong to a whole series: its label, and static features with categories encoded."""
 
 from collections.abc import Sequence
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.schema import StaticColumn
+from tides.data.sources import shown
 from tides.errors import DataError
 
 LabelKind = Literal["auto", "class", "number"]
@@ -28,6 +30,7 @@ def encode_labels(
     "auto": text, truth values, and whole numbers with at most 20 distinct values are classes (sorted); other
     numbers are numbers. `class_names` fixes the classes, as a model that was trained before does.
     """
+    _refuse_dates(values, where, "classes or numbers")
     if class_names is None and (kind == "number" or (kind == "auto" and not _are_classes(values))):
         if not all(_is_number(value) for value in values):
             odd = next(value for value in values if not _is_number(value))
@@ -44,7 +47,7 @@ def encode_labels(
             raise DataError(f"{where} mixes values that cannot be ordered: {error}") from None
     unknown = sorted(set(names) - set(class_names))
     if unknown:
-        raise DataError(f"{where}: class {unknown[0]!r} is not among the known ones {list(class_names)}")
+        raise DataError(f"{where}: class {unknown[0]!r} is not among the known ones {shown(class_names)}")
     place = {name: i for i, name in enumerate(class_names)}
     return np.array([place[name] for name in names], np.int64)[codes], class_names
 
@@ -60,6 +63,7 @@ def encode_static(
     column: StaticColumn, values: Sequence[Any], codes: NDArray[np.integer[Any]], where: str
 ) -> NDArray[np.float64]:
     """Features (n, f) of a static column, NaN where nothing was recorded (code -1)."""
+    _refuse_dates(values, where, "numbers or categories, such as an age")
     if column.categories is None:
         odd = next((value for value in values if not _is_number(value)), None)
         if odd is not None:
@@ -69,7 +73,7 @@ def encode_static(
         place = {category: i for i, category in enumerate(column.categories)}
         unknown = [class_name(value) for value in values if class_name(value) not in place]
         if unknown:
-            raise DataError(f"{where}: category {unknown[0]!r} is not among {list(column.categories)}")
+            raise DataError(f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}")
         positions = np.array([place[class_name(value)] for value in values], np.int64)
         table = positions[:, None].astype(np.float64) if column.ordinal else np.eye(len(place))[positions]
         table = np.vstack([table, np.full((1, table.shape[1]), np.nan)])
@@ -84,6 +88,14 @@ def describe_static(name: str, values: Sequence[Any], *, ordinal: bool) -> Stati
     if all(_is_number(value) and not isinstance(value, (bool, np.bool_)) for value in values):
         return StaticColumn(name)
     return StaticColumn(name, tuple(sorted({class_name(value) for value in values})), ordinal)
+
+
+def _refuse_dates(values: Sequence[Any], where: str, wanted: str) -> None:
+    """A category for every day that occurs says nothing about another day."""
+    found = next((value for value in values if isinstance(value, (date, timedelta))), None)
+    if found is not None:
+        kind = "duration" if isinstance(found, timedelta) else "date"
+        raise DataError(f"{where}: found {found!s}, a {kind}; wanted {wanted}")
 
 
 def _is_number(value: Any) -> bool:

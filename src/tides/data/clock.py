@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tides.data.columns import is_text, numbers, plain
 from tides.data.schema import Schema
 from tides.data.sources import open_table
+from tides.data.written_dates import are_written_dates
 from tides.errors import DataError
 from tides.units import seconds_per
 
@@ -25,6 +26,9 @@ class ClockReader:
     kind: str = ""  # "number", "count" (whole and beyond float64), "date" or "duration"; known after the first chunk
     resolution: str = ""
     zoned: bool | None = None
+    written: bool = True
+    """Whether all numbers so far are dates written as such (20310501)."""
+    span: tuple[float, float] = (np.inf, -np.inf)
 
     def read(self, array: Any, row: int) -> NDArray[Any]:
         """Raw times of a chunk: int64 ticks and counts, or float64; nothing missing, nothing infinite."""
@@ -42,11 +46,12 @@ class ClockReader:
         if column.null_count:
             missing = column.is_null().to_numpy(zero_copy_only=False)
             raise DataError(f"{self.where}, row {row + int(np.argmax(missing))}: no time recorded (null or NaT)")
-        if pa.types.is_timestamp(kind):
-            self._settle("date", kind.unit, row)
-            self._settle_zone(kind.tz is not None, row)
-        elif pa.types.is_duration(kind):
-            self._settle("duration", kind.unit, row)
+        if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+            column = self._in_first_resolution(column)
+            date = pa.types.is_timestamp(kind)
+            self._settle("date" if date else "duration", column.type.unit, row)
+            if date:
+                self._settle_zone(kind.tz is not None, row)
         elif self._counts(column):
             self._settle("count", "", row)
         else:
@@ -54,9 +59,22 @@ class ClockReader:
             if np.isnan(times).any():
                 raise DataError(f"{self.where}, row {row + int(np.argmax(np.isnan(times)))}: no time recorded (NaN)")
             self._settle("number", "", row)
+            if self.written:
+                self.written = are_written_dates(times)
+                low, high = self.span
+                self.span = float(times.min(initial=low)), float(times.max(initial=high))
             return times
         ticks: NDArray[Any] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return ticks
+
+    def refuse_written_dates(self) -> None:
+        """20310131 and 20310201 are a day apart, and 70 as numbers; a single one may be any number."""
+        low, high = self.span
+        if self.written and low < high:
+            raise DataError(
+                f"{self.where}: the numbers from {low:.0f} to {high:.0f} are dates written as numbers, whose "
+                "differences are no time; convert them, for example pd.to_datetime(column.astype(str))"
+            )
 
     def _counts(self, column: Any) -> bool:
         """Whether these are whole numbers that float64 cannot hold, as nanoseconds since 1970."""
@@ -67,6 +85,19 @@ class ClockReader:
             return False
         ends = pc.min_max(column).as_py()
         return self.kind == "count" or max(-(ends["min"] or 0), ends["max"] or 0) > _EXACT
+
+    def _in_first_resolution(self, column: Any) -> Any:
+        """Ticks like those of the first chunk, where none is lost: files of one folder may differ in theirs."""
+        import pyarrow as pa
+
+        kind = column.type
+        if self.resolution in ("", kind.unit):
+            return column
+        try:
+            zone = {"tz": kind.tz} if pa.types.is_timestamp(kind) else {}
+            return column.cast((pa.timestamp if zone else pa.duration)(self.resolution, **zone))
+        except pa.ArrowInvalid:
+            return column
 
     def _settle(self, kind: str, resolution: str, row: int) -> None:
         if not self.kind:
@@ -141,6 +172,7 @@ def settle_clock(
     if origin is not None and reader.kind != "date":
         found = "durations" if reader.kind == "duration" else "numbers"
         raise DataError(f"{reader.where}: found {found}, but the training data's times are dates; give dates")
+    reader.refuse_written_dates()
     if reader.kind in ("number", "count"):
         zero = int(earliest) if reader.kind == "count" and offset is None else offset or 0
         return Clock(unit, zero=zero)

@@ -111,6 +111,9 @@ class Coder:
         import pyarrow as pa
 
         kind = chunk.type.value_type if pa.types.is_dictionary(chunk.type) else chunk.type
+        if getattr(kind, "extension_name", "") == "arrow.uuid":
+            chunk = pa.array([None if value is None else str(value) for value in chunk.to_pylist()], pa.string())
+            kind = chunk.type
         if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
             raise DataError(f"{self.where} holds {kind}; wanted single values")
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
@@ -128,6 +131,8 @@ class Coder:
     def _look_up(self, value: Any) -> int:
         if value is None or value != value:
             return -1
+        if self.text:
+            value = value.strip()
         if self.text and (value == "" or (not self.required and value in MISSING_TEXT)):
             return -1
         code = self._code.get(value)
@@ -143,7 +148,7 @@ class Coder:
         three names.
         """
         if self.text:
-            for parse in (_whole,) if names else (_whole, _number):
+            for parse in (whole,) if names else (whole, _number):
                 try:
                     return [parse(value) for value in self.values]
                 except ValueError:
@@ -151,7 +156,8 @@ class Coder:
         return list(self.values)
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
+    """A whole number from its plain form; ValueError for other text."""
     number = int(text)
     if str(number) != text:
         raise ValueError(f"{text!r} is not the plain form of {number}")

@@ -20,7 +20,10 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path.name}: found text in UTF-16; save it as UTF-8")
     _check_delimiter(path, delimiter)
-    names = tuple(_reader(path, delimiter, None, ()).schema.names)
+    try:
+        names = tuple(_reader(path, delimiter, None, ()).schema.names)
+    except UnicodeDecodeError:
+        raise DataError(f"{path.name}: found a header that is not UTF-8; save the file as UTF-8") from None
     refuse_repeats(names, path.name)
 
     def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
@@ -41,7 +44,8 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
                 if batch.num_rows:
                     yield {column: batch.column(column) for column in wanted}
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path.name}: cannot be read: {error}") from None
+            hint = "; save the file as UTF-8" if "invalid UTF8" in str(error) else ""
+            raise DataError(f"{path.name}: cannot be read: {error}{hint}") from None
 
     return Table(path.name, names, chunks, text=True)
 

@@ -113,6 +113,7 @@ def ingest(
         roles.time,
         lambda key: f"{roles.id} {series_names[key] if series_names is not None else key!r}",
         lambda place: repr(channels[place]),
+        lambda column, code: repr(reader.codes[column].values[code]),
     )
     sparse = None if spill is None else roles.channel is not None
     blocks = (

@@ -53,6 +53,8 @@ class Names:
     time_column: str
     series: Callable[[int], str]
     channel: Callable[[int], str]
+    entry: Callable[[str, int], str]
+    """What a code of a column stands for."""
 
 
 def pivot(rows: Rows, n_channels: int, duplicates: Duplicates, names: Names, *, sparse: bool | None = None) -> Block:
@@ -149,8 +151,9 @@ def _one_per_series(column: str, rows: _Sorted, names: Names) -> Ints:
         other = int(np.argmax((inside >= 0) & (inside != inside[one])))
         raise DataError(
             f"{names.table}: column {column!r} must have one value per {names.id_column!r}, but "
-            f"{names.series(rows.key(begin))} has different ones in rows {rows.number(begin + one)} "
-            f"and {rows.number(begin + other)}"
+            f"{names.series(rows.key(begin))} has {names.entry(column, int(inside[one]))} and "
+            f"{names.entry(column, int(inside[other]))} in rows {rows.number(begin + one)} and "
+            f"{rows.number(begin + other)}"
         )
     return highest
 

@@ -84,11 +84,27 @@ def _set(series: IrregularSeries, field: str, value: Any) -> None:
 
 def _floats(values: ArrayLike, what: str) -> NDArray[np.floating[Any]]:
     try:
-        array = np.asarray(values)
+        array = unmasked(values)
         refuse_dates(array, what)
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+        return array if array.dtype in (np.float32, np.float64) else real(array)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} are not numbers: {error}") from None
+
+
+def unmasked(values: Any) -> NDArray[Any]:
+    """An array with NaN under its mask, if it has one; `np.asarray` would read what happens to stand there."""
+    if not isinstance(values, np.ma.MaskedArray) or values.mask is np.ma.nomask:
+        return np.asarray(values)
+    kind = values.dtype if values.dtype.kind in "fc" else np.float64
+    filled: NDArray[Any] = np.ma.filled(values.astype(kind), np.nan)
+    return filled
+
+
+def real(array: NDArray[Any]) -> NDArray[np.float64]:
+    """float64; numpy would leave the imaginary part out."""
+    if array.dtype.kind == "c":
+        raise TypeError("they are complex")
+    return array.astype(np.float64, copy=False)
 
 
 def refuse_dates(times: Any, what: str) -> None:
@@ -127,7 +143,7 @@ def _static(static: ArrayLike, name: str) -> NDArray[np.float64]:
 def _times(times: ArrayLike, what: str) -> NDArray[np.float64]:
     refuse_dates(times, what)
     try:
-        array = np.asarray(times, dtype=np.float64)
+        array = real(unmasked(times))
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} are not numbers: {error}") from None
     if array.ndim != 1:

@@ -10,7 +10,6 @@ from typing import Any
 from tides.errors import DataError
 
 Columns = dict[str, Any]  # column name -> pyarrow.ChunkedArray or pyarrow.Array
-_ROWS_PER_CHUNK = 1 << 18
 # A column without a name in a CSV file, and what pandas calls it after reading that.
 _NAMELESS = re.compile(r"\s*|Unnamed: \d+")
 # What pandas calls an index without a name in Arrow's formats; in a frame it is no column either.
@@ -22,20 +21,23 @@ class Table:
     """A named table: `chunks(wanted, numeric)` yields its columns piece by piece.
 
     `text` says that the columns hold text whose types must still be found out (CSV); there, only the columns
-    named in `numeric` are read as numbers.
+    named in `numeric` are read as numbers. `keys` are columns that stand in the names of folders: they can play a
+    part, but nobody measured them.
     """
 
     name: str
     columns: tuple[str, ...]
     chunks: Callable[[Sequence[str], Sequence[str]], Iterator[Columns]]
     text: bool = False
+    keys: tuple[str, ...] = ()
 
     def require(self, name: str, role: str) -> str:
         """`name`, if the table has such a column; `role` is the argument that asked for it."""
-        if name not in self.columns:
-            near = difflib.get_close_matches(str(name), self.columns, n=1)
+        known = self.columns + self.keys
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown(self.columns)}")
+            raise DataError(f"{self.name}: {role}={name!r} is not a column; {hint}the table has {shown(known)}")
         return name
 
     def others(self, taken: Container[str | None]) -> list[str]:
@@ -83,7 +85,7 @@ def _arrow(table: Any, name: str) -> Table:
     def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
         yield {column: table.column(column) for column in wanted}
 
-    return Table(name, _measured(table.column_names), chunks)
+    return Table(name, measured(table.column_names), chunks)
 
 
 def _pandas(frame: Any) -> Table:
@@ -110,6 +112,8 @@ def _pandas_column(series: Any, name: str) -> Any:
     kind = series.cat.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
     if isinstance(kind, (pd.IntervalDtype, pd.PeriodDtype)):  # as pd.cut makes them; a file holds their text
         series = series.map(str, na_action="ignore")
+    if isinstance(kind, pd.SparseDtype):
+        series = series.sparse.to_dense()
     # Plain numbers are shared, not copied; NaN stays NaN instead of becoming a null with a bitmap.
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub" and series.dtype != np.float16:
         return pa.array(series.to_numpy(), from_pandas=False)
@@ -152,7 +156,9 @@ def _open_path(path: Path) -> Table:
     kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".bz2", ".zst")), "")
     try:
         if path.is_dir() or kind in (".parquet", ".pq"):
-            return _parquet(path)
+            from tides.data.parquet_source import open_parquet_table
+
+            return open_parquet_table(path)
         if kind in (".feather", ".arrow", ".ipc"):
             return _feather(path)
         if kind in (".csv", ".tsv", ".txt"):
@@ -162,29 +168,6 @@ def _open_path(path: Path) -> Table:
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path.name}: cannot be read: {error}") from None
     raise DataError(f"{path.name}: unknown kind of file; wanted .parquet, .feather, .csv or a folder of Parquet files")
-
-
-def _parquet(path: Path) -> Table:
-    """One file, or all files of a folder and its subfolders in the order of their names."""
-    import pyarrow.parquet as pq
-
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    if not files:
-        raise DataError(f"{path.name}: the folder holds no .parquet file")
-    names = tuple(pq.read_schema(files[0]).names)
-    refuse_repeats(names, path.name)
-
-    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
-        for file in files:
-            # Arrow's scanner reads ahead without bound while rows are being processed; this reader does not.
-            with pq.ParquetFile(file, pre_buffer=False) as opened:
-                missing = sorted(set(wanted) - set(opened.schema_arrow.names))
-                if missing:
-                    raise DataError(f"{file.name}: column {missing[0]!r} is missing; {files[0].name} has it")
-                batches = opened.iter_batches(batch_size=_ROWS_PER_CHUNK, columns=list(wanted))
-                yield from _columns_of(batches, file.name)
-
-    return Table(path.name, _measured(names), chunks)
 
 
 def _feather(path: Path) -> Table:
@@ -198,12 +181,12 @@ def _feather(path: Path) -> Table:
         with pa.memory_map(str(path)) as opened:
             reader = pa.ipc.open_file(opened)
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-            yield from _columns_of((batch.select(list(wanted)) for batch in batches), path.name)
+            yield from columns_of((batch.select(list(wanted)) for batch in batches), path.name)
 
-    return Table(path.name, _measured(names), chunks)
+    return Table(path.name, measured(names), chunks)
 
 
-def _columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
+def columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
     import pyarrow as pa
 
     try:
@@ -214,7 +197,7 @@ def _columns_of(batches: Iterable[Any], name: str) -> Iterator[Columns]:
         raise DataError(f"{name}: cannot be read: {error}") from None
 
 
-def _measured(names: Sequence[str]) -> tuple[str, ...]:
+def measured(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not _INDEX.fullmatch(name))
 
 

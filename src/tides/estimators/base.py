@@ -17,6 +17,7 @@ from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Duplicates
 from tides.data.schema import Schema
+from tides.data.series import unmasked
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import Columns, Labels, is_matrix, is_table, read_series
 from tides.estimators.recipe import RECIPE, Split, network_config, split_off, train_config
@@ -147,8 +148,9 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, times: Any, *, labels: Labels, fitted: bool) -> IrregularDataset:
         columns = Columns.of(self)
-        without_columns = is_table(X) and columns.id is None and columns.time is None and not isinstance(X, (str, Path))
+        without_columns = is_table(X) and not columns.given and not isinstance(X, (str, Path))
         if without_columns or (not is_table(X) and is_matrix(X)):
+            X = unmasked(X) if isinstance(X, np.ma.MaskedArray) else X
             X = validate_data(self, X, reset=not fitted, ensure_all_finite="allow-nan", dtype=[np.float64, np.float32])
         elif not fitted:
             # They belong to an earlier fit on a matrix.

@@ -42,6 +42,12 @@ class Columns:
     duplicates: Any
     layout: Layout | None
 
+    @property
+    def given(self) -> bool:
+        """Whether some column has a part to play."""
+        parts = (self.id, self.time, self.label, self.channel, self.value, self.channels, self.static, self.group)
+        return any(part is not None and part != () for part in parts)
+
     @classmethod
     def of(cls, estimator: Any) -> "Columns":
         names = ("id", "time", "label", "channel", "value", "channels", "group", "unit", "duplicates", "layout")
@@ -133,7 +139,7 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
         times, unit, origin = _numbers(times, unit, origin, offset)
         if schema is not None and schema.unit is None and origin is not None:
             raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
-    data = from_arrays({"X": X["X"]} if _is_dictionary(X) else X, times, layout=columns.layout, unit=unit)
+    data = from_arrays({"X": X["X"]} if _is_dictionary(X) and "X" in X else X, times, layout=columns.layout, unit=unit)
     if schema is None:
         return IrregularDataset(list(data), schema=replace(data.schema, origin=origin, offset=offset))
     if len(data.channels) != len(schema.channels):
