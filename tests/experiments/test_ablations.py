@@ -8,6 +8,7 @@ import pytest
 from tides.data import physiome
 from tides.errors import ConfigError
 from tides.experiments import ablations, config, regimes, runner
+from tides.experiments import physiome as physiome_experiment
 from tides.records import read_records
 
 
@@ -41,6 +42,20 @@ def test_every_cell_differs_from_its_reference_in_what_it_says() -> None:
         fields = difference(cell.config["architecture"], reference)
         corners = {"norm-depth": 2, "channels": 2, "time": 2}
         assert len(fields) <= corners.get(cell.config["factor"], 1), cell.label
+
+
+def test_the_base_is_the_recommended_configuration_of_physiome() -> None:
+    """All of it: sizes, rates and the share of inputs that training hides."""
+    (base,) = [cell.config for cell in resolved('datasets=["HOD01"]') if name(cell) == "base"]
+    chosen = config.load("physiome", "recommended", quick=False, settings=['datasets=["HOD01"]'])
+    (wanted,) = [cell.config for cell in physiome_experiment.cells(chosen, variant="recommended", quick=False)]
+    shorter = {"epochs", "patience"}
+    assert difference(base["train"], wanted["train"]) <= shorter
+    assert base["architecture"] == wanted["architecture"]
+    for field in ("folds", "parity", "instances", "query_mode", "input_drop"):
+        assert base[field] == wanted[field], field
+    assert "input_drop" not in resolved('datasets=["HOD01"]', "input_drop=0.0")[0].config
+    assert "input_drop" not in resolved('datasets=["regimes-calcium"]')[0].config
 
 
 def test_the_factors_of_the_table_on_at_least_eight_datasets() -> None:

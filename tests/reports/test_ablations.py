@@ -63,7 +63,9 @@ def test_every_dataset_and_fold_is_there(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("other", [{"train": {"epochs": 5}}, {"architecture": {"rank": 1, "depth": 2}}])
+@pytest.mark.parametrize(
+    "other", [{"train": {"epochs": 5}}, {"architecture": {"rank": 1, "depth": 2}}, {"input_drop": 0.4}]
+)
 def test_records_that_differ_in_more_than_the_change_do_not_mix(other: dict[str, Any], tmp_path: Path) -> None:
     same = {"train": {"epochs": 100}, "architecture": {"rank": 8, "depth": 4}}
     changed = {**same, "architecture": {"rank": 1, "depth": 4}, "changed": {"rank": 1}}
@@ -73,3 +75,11 @@ def test_records_that_differ_in_more_than_the_change_do_not_mix(other: dict[str,
     write(tmp_path, cell("PUR02", [0.2], "rank", "1", **{**changed, **other}))
     with pytest.raises(DataError, match="more than its change"):
         ablations.report(tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_only_forecasting_tasks_hide_inputs(tmp_path: Path) -> None:
+    write(tmp_path, cell("REE01", [0.1], input_drop=0.4), cell("REE01", [0.2], "rank", "1", input_drop=0.4))
+    write(tmp_path, cell("regimes-calcium", [0.5]), cell("regimes-calcium", [1.0], "pool", "last"))
+    _, summary = ablations.report(tmp_path)
+    assert summary.count("2.000") == 4

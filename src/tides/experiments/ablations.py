@@ -37,6 +37,7 @@ class AblationConfig:
     datasets: tuple[str, ...]
     folds: int
     instances: int
+    input_drop: float
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                     "architecture": architecture.to_dict(),
                     "train": train,
                 }
+                if chosen.input_drop and not pooled:
+                    cell["input_drop"] = chosen.input_drop
                 found.append(Cell(NAME, f"{dataset}-{change.name}", cell, quick))
     return found
 

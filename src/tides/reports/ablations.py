@@ -1,7 +1,7 @@
 """The report of the ablations: what each single change does to the error, over datasets and in sum."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ NAME = "ablations"
 TITLE = "Ablations: one factor at a time"
 BASE = "base"
 _SHARED = ("train", "folds", "instances", "parity", "query_mode")
+_FORECASTING = ("input_drop",)
+"""What all forecasting tasks share, and classification does not have."""
 
 
 class Change(NamedTuple):
@@ -62,7 +64,7 @@ def gather(records: Sequence[Record]) -> Results:
         config = record.config
         sets = results.setdefault(Change(config["factor"], config["value"]), {})
         other = sets.get(config["dataset"], ordered[0])
-        if config["dataset"] in sets or _differ(config, other.config):
+        if config["dataset"] in sets or _differ(record, other):
             raise DataError(
                 f"{config['dataset']}, {config['factor']}-{config['value']}: differs from other records in more than "
                 "its change; choose some with --where key=value"
@@ -71,13 +73,20 @@ def gather(records: Sequence[Record]) -> Results:
     return results
 
 
-def _differ(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def _differ(one: Record, two: Record) -> bool:
     """Whether two cells differ in training, folds, or a field of the model that neither of them is about."""
-    touched = {*one.get("changed", {}), *two.get("changed", {}), "input_size"}
-    ours, theirs = one.get("architecture", {}), two.get("architecture", {})
-    return any(one.get(name) != two.get(name) for name in _SHARED) or any(
+    first, second = one.config, two.config
+    touched = {*first.get("changed", {}), *second.get("changed", {}), "input_size"}
+    ours, theirs = first.get("architecture", {}), second.get("architecture", {})
+    shared = (*_SHARED, *_FORECASTING) if _measure(one) == _measure(two) == "mse" else _SHARED
+    return any(first.get(name) != second.get(name) for name in shared) or any(
         ours[name] != theirs.get(name) for name in ours if name not in touched
     )
+
+
+def _measure(record: Record) -> str:
+    """How the error is called: mean squared error, or negative log-likelihood of classes."""
+    return "mse" if "test_mse" in record.results["folds"][0] else "nll"
 
 
 def loss(record: Record, part: str) -> float:
@@ -88,9 +97,8 @@ def loss(record: Record, part: str) -> float:
 
 def fold_losses(record: Record, part: str = "test") -> list[Any]:
     """The loss of every fold; None where it diverged."""
-    folds = record.results["folds"]
-    measure = "mse" if "test_mse" in folds[0] else "nll"
-    return [fold[f"{'val' if part == 'validation' else part}_{measure}"] for fold in folds]
+    name = f"{'val' if part == 'validation' else part}_{_measure(record)}"
+    return [fold[name] for fold in record.results["folds"]]
 
 
 def paired_ratios(change: Change, results: Results, part: str) -> dict[str, float]:
