@@ -12,7 +12,7 @@ from tides.experiments.engines import Progress
 
 def enter_worker(messages: Any, threads: int) -> None:
     """What the engine does in a new worker, without torch."""
-    engines._messages = messages
+    engines._join_run(messages)
 
 
 class Chatter:
@@ -22,6 +22,19 @@ class Chatter:
         for step in range(20_000):
             progress(step / 20_000)
         return "done"
+
+
+class Silent:
+    """Writes the number of its process into a folder, and then works for long without a report."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, progress: Progress) -> None:
+        aside = self.folder / f"{os.getpid()}.aside"
+        aside.touch()
+        aside.rename(self.folder / str(os.getpid()))
+        time.sleep(60)
 
 
 class Note:

@@ -1,6 +1,10 @@
 """Jobs that take turns in one process, and jobs in processes of their own."""
 
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,6 +111,42 @@ def test_who_closes_a_run_does_not_wait_for_what_is_at_work(light_workers: None,
     begin = time.monotonic()
     results.close()
     assert time.monotonic() - begin < 15
+
+
+def test_workers_of_a_run_that_was_killed_end_at_once(tmp_path: Path) -> None:
+    """They have no checkpoint to write any more, and a new run needs their stacks."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from tests.experiments.engine_jobs import Silent, enter_worker\n"
+        "from tides.experiments import engines\n"
+        "if __name__ == '__main__':\n"
+        "    engines._enter_worker = enter_worker\n"
+        "    place = Path(sys.argv[1])\n"
+        "    list(engines.Processes(2).run({'a': Silent(place), 'b': Silent(place)}))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root, stderr=subprocess.DEVNULL) as run:
+        workers = _wait_for(lambda: [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()], 2)
+        run.kill()
+    assert _wait_for(lambda: [pid for pid in workers if not _is_alive(pid)], 2)
+
+
+def _wait_for(look: Callable[[], list[int]], count: int) -> list[int]:
+    end = time.monotonic() + 30
+    while len(found := look()) < count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # One that has ended may still wait for somebody to ask how.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_clock_counts_a_share_of_what_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from tides.errors import ConfigError, DataError, Diverged
 from tides.experiments import runner
 from tides.experiments.engines import Answers
 from tides.experiments.runner import Cell, Context, run_cells
-from tides.records import Record, read_records
+from tides.records import Record, read_records, write_record
 
 
 class Toy(ModuleType):
@@ -118,6 +118,75 @@ def test_a_record_that_cannot_be_written_ends_what_is_at_work(
     assert error.value.__traceback__ is not None
     assert len(ended) == 2
     assert toy.calls == [[0]]
+
+
+@pytest.fixture
+def training(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """A toy that leaves something behind to continue from."""
+    plain = toy.run_stack
+
+    def run_stack(cells: list[Cell], context: Context) -> list[Record]:
+        assert context.scratch is not None
+        context.scratch.mkdir(parents=True, exist_ok=True)
+        (context.scratch / "checkpoint").touch()
+        return plain(cells, context)
+
+    monkeypatch.setattr(toy, "run_stack", run_stack)
+    return toy
+
+
+def test_what_a_stack_continues_from_stays_until_it_is_complete(training: Toy, tmp_path: Path) -> None:
+    assert run_cells([*cells(range(2), "good"), *cells(range(13, 14), "bad")], tmp_path).failed.keys() == {"bad"}
+    (kept,) = (path for path in (tmp_path / "unfinished").iterdir() if path.is_dir())
+    assert kept.name == cells(range(13, 14))[0].id
+    assert run_cells(cells(range(3), "good"), tmp_path / "other").computed == 3
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["records"]
+
+
+def test_nothing_is_left_of_a_stack_whose_run_was_killed_between_its_records(
+    training: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_first(path: Path, record: Record) -> None:
+        if record.config["seed"] == 1:
+            raise KeyboardInterrupt
+        write_record(path, record)
+
+    monkeypatch.setattr(runner, "write_record", write_first)
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(cells(range(3)), tmp_path)
+    assert (tmp_path / "unfinished").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(runner, "find", lambda name: training)
+    assert run_cells(cells(range(3)), tmp_path).computed == 2
+    assert not (tmp_path / "unfinished").exists()
+
+
+def test_a_stack_that_another_run_computes_is_left_to_it(training: Toy, tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    two = [*cells(range(2), "theirs"), *cells(range(2, 4), "ours")]
+    with runner._claimed(runner._scratch(two[0], tmp_path)):
+        outcome = run_cells(two, tmp_path)
+    assert outcome.computed == 2
+    assert list(outcome.failed) == ["theirs"]
+    assert "another process computes it in" in outcome.failed["theirs"]
+    assert training.calls == [[2, 3]]
+    assert run_cells(two, tmp_path).computed == 2
+
+
+def test_a_stack_that_another_run_has_computed_meanwhile_is_not_computed_again(training: Toy, tmp_path: Path) -> None:
+    class Later:
+        """Another run is done before this one begins."""
+
+        shares_files = True
+
+        def run(self, jobs: Any, **_: Any) -> Answers[Any]:
+            run_cells(cells(range(2)), tmp_path)
+            for name, job in jobs.items():
+                yield name, job(lambda fraction: None)
+
+    assert run_cells(cells(range(3)), tmp_path, engine=Later()).failed == {}
+    assert training.calls == [[0, 1], [2]]
+    assert len(read_records(tmp_path)) == 3
 
 
 def test_progress_counts_cells_and_ends_at_their_number(toy: Toy, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -199,26 +200,36 @@ _messages: Any = None
 
 
 def _enter_worker(messages: Any, threads: int) -> None:
-    # Ctrl-C reaches all processes; a worker has nothing to say about it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _join_run(messages)
     import torch
 
+    torch.set_num_threads(threads)
+
+
+def _join_run(messages: Any) -> None:
+    """What a new process does to belong to a run."""
     global _messages
     _messages = messages
     # A worker that ends does not wait until somebody has read what it reported.
     messages.cancel_join_thread()
-    torch.set_num_threads(threads)
+    # Ctrl-C reaches all processes; a worker has nothing to say about it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Where the run was killed, nobody waits for results, and a new run finds the stacks of this one free."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(name: str, job: Job[T]) -> T | Failure:
-    parent = multiprocessing.parent_process()
     reported = -math.inf
 
     def progress(fraction: float) -> None:
         nonlocal reported
-        # The run was killed: nobody waits for this result, and a new run may already compute it.
-        if parent is not None and not parent.is_alive():
-            os._exit(1)
         # Not at every step: a run that is busy with other things would be left with more reports than it can hold.
         if time.perf_counter() - reported >= _PULSE:
             reported = time.perf_counter()

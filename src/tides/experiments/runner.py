@@ -11,14 +11,14 @@ An experiment is a module with
 
 A cell's id is the hash of its resolved configuration and its record is written atomically, so a run that was
 killed at any moment continues where it stopped when it is started again. An engine decides where cells are computed;
-their records come back and are written here.
+their records come back and are written here. Several runs may share a folder: a stack is computed by one of them.
 """
 
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS
 from tides.experiments.engines import Engine, Failure, Processes, Progress
 from tides.records import Record, cell_id, environment, read_record, timestamp, write_record
+from tides.training.lock import held
 from tides.turns import Turns, finished
 
 
@@ -125,12 +126,18 @@ def run_cells(
     time_limit: float | None = None,
     watch: Watch = lambda done, labels: None,
 ) -> Outcome:
-    """Compute what is missing. A failing stack does not stop the others; failures are returned by label.
+    """Compute what is missing. A failing stack does not stop the others; failures are returned by label. A stack that
+    another run computes in this folder at the moment is one of them.
 
     Once `time_limit` seconds have passed no further stack is started; the next call continues there.
     """
     start = time.perf_counter()
     todo = pending(cells, folder)
+    waiting = {cell.id for cell in todo}
+    for cell in cells:
+        # A run that was killed between the records of a stack has left it behind.
+        if cell.id not in waiting:
+            _remove(_scratch(cell, folder))
     unavailable: dict[str, str] = {}
     stacks: dict[str, list[Cell]] = {}
     for cell in todo:
@@ -143,10 +150,8 @@ def run_cells(
     if stacks:
         require_folder(folder / "records")
     board = _Board(stacks, len(cells) - len(todo), watch)
-    jobs = {
-        name: _Stack(group, device, _scratch(group, folder) if engine.shares_files else None, not engine.shares_files)
-        for name, group in stacks.items()
-    }
+    shared = folder.absolute() if engine.shares_files else None
+    jobs = {name: _Stack(group, device, shared) for name, group in stacks.items()}
     failed: dict[str, str] = {}
     computed, postponed = 0, sum(map(len, stacks.values()))
     deadline = math.inf if time_limit is None else start + time_limit
@@ -163,7 +168,7 @@ def run_cells(
                         computed += 1
                     else:
                         unavailable[_title(cell)] = found
-                _remove(jobs[name].scratch)
+                _remove(_scratch(stacks[name][0], folder))
             board.end(name)
     seconds = time.perf_counter() - start
     return Outcome(len(cells) - len(todo), computed, failed, seconds, unavailable, postponed)
@@ -175,9 +180,8 @@ class _Stack:
 
     cells: list[Cell]
     device: str
-    scratch: Path | None
-    ask: bool
-    """Whether to ask for obstacles where this is called."""
+    folder: Path | None
+    """Of the records, where this can see them. Where it cannot, it looks for its data itself."""
 
     def __call__(self, progress: Progress) -> list[Record | str]:
         """For each cell its record, or why it cannot run."""
@@ -185,14 +189,27 @@ class _Stack:
 
     def turns(self, progress: Progress) -> Turns[list[Record | str]]:
         """The same in turns."""
-        reasons = [_obstacle(cell) if self.ask else None for cell in self.cells]
-        cells = [cell for cell, reason in zip(self.cells, reasons, strict=True) if reason is None]
-        context = Context(self.device, progress, self.scratch)
+        if self.folder is None:
+            reasons = {cell.id: reason for cell in self.cells if (reason := _obstacle(cell)) is not None}
+            return (yield from self._turns(progress, None, reasons))
+        scratch = _scratch(self.cells[0], self.folder)
+        with _claimed(scratch):
+            # Another run may have computed them since this one began.
+            paths = {cell.id: cell.path(self.folder) for cell in self.cells}
+            known = {name: read_record(path) for name, path in paths.items() if path.exists()}
+            return (yield from self._turns(progress, scratch, known))
+
+    def _turns(
+        self, progress: Progress, scratch: Path | None, known: Mapping[str, Record | str]
+    ) -> Turns[list[Record | str]]:
+        """Compute what is not known."""
+        cells = [cell for cell in self.cells if cell.id not in known]
         try:
-            records = iter((yield from _compute(cells, context)) if cells else [])
+            records = (yield from _compute(cells, Context(self.device, progress, scratch))) if cells else []
         except torch.OutOfMemoryError as error:
             raise TidesError(f"out of memory on {self.device}, which other stacks may share") from error
-        return [next(records) if reason is None else reason for reason in reasons]
+        found = {**known, **{cell.id: record for cell, record in zip(cells, records, strict=True)}}
+        return [found[cell.id] for cell in self.cells]
 
 
 def _compute(cells: list[Cell], context: Context) -> Turns[list[Record]]:
@@ -216,15 +233,30 @@ def _title(cell: Cell) -> str:
     return cell.stack or cell.label
 
 
-def _scratch(cells: list[Cell], folder: Path) -> Path:
-    return folder.absolute() / "unfinished" / cells[0].id
+def _scratch(first: Cell, folder: Path) -> Path:
+    """Where a stack with this first cell keeps what it continues from."""
+    return folder.absolute() / "unfinished" / first.id
 
 
-def _remove(scratch: Path | None) -> None:
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
-        with suppress(OSError):
-            scratch.parent.rmdir()
+@contextmanager
+def _claimed(scratch: Path) -> Iterator[None]:
+    """Nobody else computes in `scratch` meanwhile; where it is not there in the end, nothing is left of the claim."""
+    lock = scratch.with_suffix(".lock")
+    with held(lock, f"another process computes it in {scratch}; wait for it, or choose another folder"):
+        try:
+            yield
+        finally:
+            if not scratch.exists():
+                with suppress(OSError):
+                    lock.unlink()
+                    lock.parent.rmdir()
+
+
+def _remove(scratch: Path) -> None:
+    """Remove what a stack that is complete could have continued from, unless somebody computes it once more."""
+    if scratch.exists():
+        with suppress(TidesError), _claimed(scratch):
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Board:

@@ -28,15 +28,18 @@ def held(path: Path, refusal: str) -> Iterator[None]:
 
     Nothing is locked where nothing can be written, and where system or disk know no locks.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _take(path, refusal) or nullcontext():
         yield
 
 
 def _take(path: Path, refusal: str) -> IO[bytes] | None:
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = path.open("ab")
+        except FileNotFoundError:
+            # Whoever had the lock has removed the folder in the meantime.
+            continue
         except OSError:
             # A finished run may be read from anywhere; whoever has to write meets this error again.
             return None
