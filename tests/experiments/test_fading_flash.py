@@ -120,6 +120,30 @@ def test_an_own_model_of_the_wrong_shape_is_named(tmp_path: Path, monkeypatch: p
     assert "found an output of shape" in next(iter(outcome.failed.values()))
 
 
+def test_an_edited_model_is_another_cell_however_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "flash_partial_model.py"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = []
+    for change in ("", "# another version\n"):
+        file.write_text(f"import functools\n{OWN_MODEL}{change}narrow = functools.partial(Mine)\n")
+        found = cells('models=["flash_partial_model:narrow", "flash_partial_model:build"]')
+        sources.append({cell.config["source"] for cell in found if "source" in cell.config})
+    assert not sources[0] & sources[1]
+
+
+@pytest.mark.parametrize("made", ["torch.nn.Identity", "dict"])
+def test_an_own_model_that_cannot_be_trained_is_named(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"flash_{made[-4:].lower()}_model"
+    (tmp_path / f"{name}.py").write_text(f"import torch\nbuild = {made}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=rf"{name}:build'.*wanted a torch.nn.Module with parameters to train"):
+        fading_flash.build_model(f"{name}:build", [0])
+
+
 COMMAND = [sys.executable, "-m", "tides.cli.main", "run", "fading-flash", "--quick", "--json"]
 
 

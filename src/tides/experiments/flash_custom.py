@@ -34,6 +34,10 @@ class FlashCustom(nn.Module):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(generator.initial_seed())
                 models.append(make())
+        for model in models:
+            if not isinstance(model, nn.Module) or not any(True for _ in model.parameters()):
+                found = type(model).__name__
+                raise ConfigError(f"model {name!r}: found {found}, wanted a torch.nn.Module with parameters to train")
         self.models = nn.ModuleList(models)
 
     def forward(self, x: Float[Tensor, "m b l 4"], gaps: Float[Tensor, "m b l"]) -> Float[Tensor, "m b l 1"]:
@@ -55,9 +59,13 @@ class FlashCustom(nn.Module):
 
 
 def source_hash(name: str) -> str:
-    """A digest of the file that defines the model, so that an edited model is trained again."""
-    file = sys.modules[_find(name).__module__].__file__
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+    """A digest of the file that is named and of the one that defines the model, so that an edited one is trained again.
+
+    They are two where a package offers what one of its files has, and for what `functools.partial` made.
+    """
+    modules = [name.partition(":")[0], _find(name).__module__]
+    files = dict.fromkeys(file for module in modules if (file := sys.modules[module].__file__))
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:16] if files else ""
 
 
 def _find(name: str) -> Any:
