@@ -24,6 +24,8 @@ def test_indexing_by_number_slice_list_and_mask() -> None:
     assert data[np.array([True, False, False, True, False])].ids == ["s0", "s3"]
     assert len(data[[]]) == 0
     assert data[1:][[0]].ids == ["s1"]
+    assert data.shape == (5,)
+    assert data[[4, 0], ...].ids == ["s4", "s0"]
     assert data[2:].channels == ("a", "b")
     with pytest.raises(IndexError):
         data[5]

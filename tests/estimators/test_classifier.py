@@ -15,6 +15,7 @@ from tests.estimators.series import FAST, levels
 from tides.data import IrregularDataset
 from tides.errors import ConfigError, DataError
 from tides.estimators import TIDESClassifier, TIDESRegressor
+from tides.training.evaluation import load_batch
 
 
 @pytest.fixture(scope="module")
@@ -318,3 +319,25 @@ def test_answers_are_those_of_evaluation_whatever_the_mode_of_the_network() -> N
     model.model_.train()
     np.testing.assert_array_equal(model.predict_proba(levels(5, seed=1)), wanted)
     assert model.model_.training
+
+
+def test_a_very_long_series_does_not_make_the_others_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = levels(30, seed=3)
+    model = TIDESClassifier(**FAST).fit(data)
+    alone = np.concatenate([model.predict_proba(data[i : i + 1]) for i in range(30)])
+    sizes: list[tuple[int, int]] = []
+
+    def watched(network: Any, part: Any) -> Any:
+        batch = load_batch(network, part)
+        sizes.append(tuple(batch.valid.shape))
+        return batch
+
+    monkeypatch.setattr("tides.estimators.base.load_batch", watched)
+    monkeypatch.setattr("tides.estimators.base._MOST_STEPS", 40)
+    np.testing.assert_allclose(model.predict_proba(data), alone, rtol=1e-12)
+    assert sum(count for count, _ in sizes) == 30
+    assert all(count * steps <= 40 for count, steps in sizes)
+    padding = sum(count * steps for count, steps in sizes) - int(data.lengths.sum())
+    assert padding < 30
+    monkeypatch.setattr("tides.estimators.base._MOST_STEPS", 1)
+    np.testing.assert_allclose(model.predict_proba(data), alone, rtol=1e-12)

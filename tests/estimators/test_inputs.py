@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import cross_val_score, train_test_split
 
 from tests.estimators.series import FAST, levels
 from tides.data import IrregularDataset, from_wide
@@ -78,9 +78,10 @@ def test_channels_are_not_named_beside_a_long_table() -> None:
 
 def test_plain_series_are_told_their_unit() -> None:
     with pytest.raises(DataError, match=r"horizon: found '2h', .* no unit; give a number, or say the unit \(unit=\)"):
-        cross_val_score(TIDESForecaster("2h", **QUICK), levels(12), cv=2, error_score="raise")
-    scores = cross_val_score(TIDESForecaster("2h", unit="h", **QUICK), levels(12), cv=2, error_score="raise")
-    assert np.isfinite(scores).all()
+        cross_val_score(TIDESForecaster("2h", **QUICK), list(levels(12)), cv=2, error_score="raise")
+    for unit, X in (("h", list(levels(12))), (None, levels(12))):
+        scores = cross_val_score(TIDESForecaster("2h", unit=unit, **QUICK), X, cv=2, error_score="raise")
+        assert np.isfinite(scores).all()
 
 
 def test_series_and_tables_have_times_of_their_own() -> None:
@@ -140,3 +141,13 @@ def test_a_part_without_the_columns_of_series_and_time_is_no_matrix() -> None:
 def test_a_dictionary_of_frames_is_no_dictionary_of_pypots() -> None:
     with pytest.raises(DataError, match=r"X is a dictionary with keys '0', '1', '10', .*; wanted 'X'"):
         TIDESClassifier(**QUICK).fit(dict(iter(smokers("heavy", "light").groupby("p"))), np.arange(12) % 2)
+
+
+def test_parts_that_scikit_learn_cuts_keep_their_names() -> None:
+    data = levels(24)
+    train, test = train_test_split(data, test_size=0.25, stratify=data.labels, random_state=0)
+    assert (len(train), len(test)) == (18, 6)
+    assert train.schema == test.schema == data.schema
+    model = TIDESClassifier(**QUICK).fit(train)
+    assert model.schema_.channels == ("a", "b")
+    assert set(model.predict(test)) <= {"low", "high"}

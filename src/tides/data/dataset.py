@@ -53,6 +53,8 @@ class IrregularDataset(Sequence[IrregularSeries]):
     @overload
     def __getitem__(self, key: slice | ArrayLike) -> "IrregularDataset": ...
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+            key = key[0]
         if isinstance(key, (int, np.integer)):
             return self._store.series(int(self._index[key]))
         if not isinstance(key, slice):
@@ -60,6 +62,11 @@ class IrregularDataset(Sequence[IrregularSeries]):
             if key.size == 0:
                 key = key.astype(np.int64)
         return IrregularDataset(self._store, schema=self.schema, _index=self._index[key])
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n,): scikit-learn then cuts the data set as an array, `data[rows, ...]`, and its parts are data sets."""
+        return (len(self),)
 
     def __iter__(self) -> Iterator[IrregularSeries]:
         return (self._store.series(int(i)) for i in self._index)

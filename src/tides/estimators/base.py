@@ -21,6 +21,7 @@ from tides.data.series import unmasked
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import Columns, Labels, is_matrix, is_table, read_series
 from tides.estimators.recipe import RECIPE, Split, network_config, split_off, train_config
+from tides.estimators.run_folder import SharedFolder, run_folder
 from tides.estimators.scikit import (
     BaseEstimator,
     check_consistent_length,
@@ -37,6 +38,8 @@ from tides.training.threads import worthwhile_threads
 from tides.training.world import check_device, local_device
 
 Array = NDArray[Any]
+# Steps of a batch when answering, padding included: a series that is very long shall not make many others as long.
+_MOST_STEPS = 1 << 18
 
 
 class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
@@ -137,6 +140,11 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self._read(X, times, labels="required" if labelled else "ignored", fitted=True)
 
+    def __sklearn_clone__(self) -> Self:
+        clone: Self = super().__sklearn_clone__()
+        clone.folder = None if self.folder is None else SharedFolder(self.folder)
+        return clone
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
@@ -187,7 +195,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.task_ = self._task(split.training)
         parts = self._parts(split)
         settings = train_config(self, len(parts[0]), seed, validated=parts[1] is not None)
-        folder = None if self.folder is None else Path(self.folder)
+        folder = run_folder(self.folder, network, self.task_, parts, settings)
         progress = self.verbose if callable(self.verbose) else bool(self.verbose)
         result = fit(network, self.task_, parts, settings, folder=folder, progress=progress)
         self.model_ = network.eval()
@@ -249,8 +257,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if next(network.parameters()).device.type == "cpu":
             network = deepcopy(network).double()
         network.eval()
-        for begin in range(0, len(data), batch_size):
-            part = data[begin : begin + batch_size]
+        for rows in _batches(data.lengths, batch_size):
+            part = data[rows]
             with worthwhile_threads(network, data, batch_size):
                 output = self.task_.predict(network, load_batch(network, part))
             finite = torch.isfinite(output).flatten(1).all(1)
@@ -261,3 +269,14 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
                     f"found values up to {np.abs(one.values[one.observed]).max(initial=0):.3g}"
                 )
             yield output
+
+
+def _batches(lengths: NDArray[np.int64], most: int) -> Iterator[slice]:
+    """Neighbours that are computed together: at most so many, and not too many steps with padding."""
+    begin, longest = 0, 0
+    for i, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if i > begin and (i - begin == most or (i - begin + 1) * longest > _MOST_STEPS):
+            yield slice(begin, i)
+            begin, longest = i, length
+    yield slice(begin, len(lengths))

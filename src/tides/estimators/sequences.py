@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +37,10 @@ class SequenceEstimator(TIDESEstimator):
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
         self._check_static(data)
-        return torch.cat(list(self._outputs(data))).cpu().double()
+        # Series of similar length are computed together, which needs least padding.
+        order = np.argsort(data.lengths, kind="stable")
+        answers = torch.cat(list(self._outputs(data[order]))).cpu().double()
+        return answers[np.argsort(order)]
 
     def _check_static(self, data: IrregularDataset) -> None:
         found = static_size(data)
