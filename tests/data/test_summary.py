@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tides.data import IrregularDataset, IrregularSeries, describe
+from tides.data import IrregularDataset, IrregularSeries, describe, from_long, from_wide
 from tides.data.summary_plot import plot_summary
 from tides.errors import DataError
 
@@ -42,6 +44,35 @@ def test_numbers() -> None:
 def test_regular_data_is_called_regular() -> None:
     data = IrregularDataset([IrregularSeries(np.ones((4, 1)), [0, 1, 2, 3])])
     assert any("regularly sampled" in note for note in describe(data).notes)
+
+
+def notes_of(**columns: Any) -> str:
+    """Notes on twelve series of three steps, with these columns beside their id, time and value."""
+    rows = {"i": np.repeat(np.arange(12), 3), "t": np.tile(np.arange(3.0), 12), "x": np.arange(36.0) % 7}
+    table = pd.DataFrame(rows | {name: np.repeat(column, 3) for name, column in columns.items() if name != "i"})
+    table["i"] = np.repeat(columns.get("i", np.arange(12)), 3)
+    static = [name for name in columns if name in ("name", "sex")]
+    return "\n".join(describe(from_wide(table, id="i", time="t", static=static)).notes)
+
+
+def test_what_describes_a_series_is_no_channel() -> None:
+    notes = notes_of(age=np.arange(12.0), ward=np.arange(12) % 3)
+    assert "2 channels never change within a series: age, ward; if they describe it, they are static" in notes
+    assert "never change" not in notes_of()
+    assert "never change" not in notes_of(one=np.ones(12))  # constant over all series, as another note says
+
+
+def test_names_that_may_mean_the_same() -> None:
+    assert "categories of sex 'F' and 'f ' differ only in spelling" in notes_of(sex=["F", "M", "f "] * 4)
+    assert "static column name has 12 categories for 12 series" in notes_of(name=list("abcdefghijkl"))
+    assert "ids '1' and '1.0' differ" in notes_of(i=["1", "1.0", *map(str, range(2, 12))])
+    quiet = notes_of(i=[f"1-{i}" for i in range(6)] + [f"11-{i}" for i in range(6)], sex=["F", "M", None] * 4)
+    quiet += notes_of(i=np.arange(12) + 2**60) + notes_of(i=[f"{i / 7}" for i in range(12)])
+    assert "differ" not in quiet
+    assert "categories" not in quiet
+    table = pd.DataFrame({"i": 1, "t": [0.0, 1.0], "c": ["heart rate", "Heart_Rate "], "v": 1.0})
+    notes = describe(from_long(table, id="i", time="t", channel="c", value="v")).notes
+    assert "channels 'Heart_Rate ' and 'heart rate' differ only in spelling: do they mean the same?" in notes
 
 
 @pytest.mark.parametrize("labels", ["class", "number", "none"])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
+from tides.data.summary_notes import look_alikes, some, still_channels
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -72,7 +73,7 @@ def describe(data: IrregularDataset) -> Summary:
         labels=labels,
         groups=None if groups is None else len(set(groups)),
         static=data.static_names,
-        notes=_notes(lengths, gaps, channels, labels),
+        notes=(*_notes(lengths, gaps, channels, labels), *still_channels(data, channels), *look_alikes(data)),
     )
 
 
@@ -135,17 +136,13 @@ def _notes(
         notes.append("all gaps are equal: this data is regularly sampled")
     never = [channel.name for channel in channels if channel.observed == 0]
     if never:
-        notes.append(f"{len(never)} channels were never observed: {_some(never)}")
+        notes.append(f"{len(never)} channels were never observed: {some(never)}")
     flat = [channel.name for channel in channels if channel.observed > 1 and channel.min == channel.max]
     if flat:
-        notes.append(f"{len(flat)} channels are constant: {_some(flat)}")
+        notes.append(f"{len(flat)} channels are constant: {some(flat)}")
     if labels is not None and labels["kind"] == "class":
         counts = labels["counts"]
         rare = [name for name, count in counts.items() if count < 10]
         if rare:
-            notes.append(f"{len(rare)} classes have fewer than 10 series: {_some(rare)}")
+            notes.append(f"{len(rare)} classes have fewer than 10 series: {some(rare)}")
     return tuple(notes)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -1,0 +1,91 @@
+"""What a summary says about columns that may not be what they are taken for."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tides.data.dataset import IrregularDataset
+
+# So many series say whether a channel ever changes within one, and at least so many of them must have two values.
+_LOOKED_AT = 200
+_CONVINCING = 5
+# A static column with more categories than this share of the series hardly says anything about another series.
+_CROWDED = 0.5
+_MARKS = re.compile(r"[\s_-]+")
+
+
+class Measured(Protocol):
+    """What is known of a channel."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def min(self) -> float | None: ...
+    @property
+    def max(self) -> float | None: ...
+
+
+def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
+    """Channels that differ between series and never within one: a column without a part is taken for a channel."""
+    c = len(channels)
+    pairs, moves = np.zeros(c, np.int64), np.zeros(c, np.bool_)
+    for i in range(min(len(data), _LOOKED_AT)):
+        count, low, high = np.zeros(c, np.int64), np.full(c, np.inf), np.full(c, -np.inf)
+        for channel, value in data[i : i + 1].entries():
+            count += np.bincount(channel, minlength=c)
+            np.minimum.at(low, channel, value)
+            np.maximum.at(high, channel, value)
+        pairs += count > 1
+        moves |= high > low
+    still = [
+        channel.name
+        for i, channel in enumerate(channels)
+        if pairs[i] >= _CONVINCING and not moves[i] and channel.min != channel.max
+    ]
+    if not still:
+        return []
+    return [f"{len(still)} channels never change within a series: {some(still)}; if they describe it, they are static"]
+
+
+def look_alikes(data: IrregularDataset) -> list[str]:
+    """Names that may mean the same, and static columns with a category for nearly every series."""
+    notes = []
+    named = {"channels": data.channels, "ids": data.ids, "classes": data.class_names or ()}
+    named |= {f"categories of {column.name}": column.categories or () for column in data.schema.static}
+    for what, names in named.items():
+        pair = _alike(names)
+        if pair is not None:
+            notes.append(f"{what} {pair[0]!r} and {pair[1]!r} differ only in spelling: do they mean the same?")
+    for column in data.schema.static:
+        found = len(column.categories or ())
+        if found >= 2 * _CONVINCING and found > _CROWDED * len(data):
+            notes.append(f"static column {column.name} has {found} categories for {len(data)} series: is it a name?")
+    return notes
+
+
+def _alike(names: Iterable[Any]) -> tuple[Any, Any] | None:
+    """The first two names that are equal but for capitals, the marks between words, or the form of a number."""
+    seen: dict[str, Any] = {}
+    for name in names:
+        plain = _plain(str(name))
+        if plain in seen:
+            return seen[plain], name
+        seen[plain] = name
+    return None
+
+
+def _plain(name: str) -> str:
+    for number in (int, float):
+        try:
+            found = number(name)
+        except ValueError:
+            continue
+        return str(int(found)) if found == found // 1 else str(found)
+    return _MARKS.sub(" ", name.casefold()).strip()
+
+
+def some(names: list[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
