@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from tides.experiments import config, physiome, physiome_folds, physiome_trainin
 from tides.experiments.engines import Processes, Streams
 from tides.nn import Forecaster, TIDESConfig
 from tides.records import read_records
+from tides.reports import physiome as physiome_report
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -79,6 +81,37 @@ def test_a_fold_without_a_finite_error_is_recorded(monkeypatch: pytest.MonkeyPat
     (record,) = read_records(tmp_path / "records")
     assert [fold["test_mse"] for fold in record.results["folds"]] == [0.5, None]
     assert (record.results["test_mse"], record.results["test_mse_std"]) == (None, None)
+
+
+def own_system(folder: Path, seed: int = 0) -> None:
+    """Thirty trajectories of two channels, as a file under the data folder."""
+    generator = np.random.default_rng(seed)
+    speed, start = generator.uniform(0.05, 0.2, (30, 1)), generator.uniform(0, 6, (30, 1))
+    angle = start + speed * np.arange(100)
+    trajectories = data.standardise("pendulum", np.stack([np.sin(angle), np.cos(angle)], -1), t_step=0.1)
+    data.save_trajectories(folder / "physiome" / "pendulum.npz", trajectories)
+
+
+def test_a_system_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its file makes it known, its content is part of the cell, and the report shows it without published numbers."""
+    monkeypatch.setenv("TIDES_DATA", str(tmp_path))
+    small = ["datasets=['pendulum']", "folds=2", "train.epochs=1", "train.warmup_epochs=0", "model.depth=1"]
+    small += ["baseline.train={epochs = 1}", "models=['tides', 'imts-mixer']"]
+    with pytest.raises(ConfigError, match=r"found 'pendulum', wanted .* a file of trajectories under"):
+        resolved("recommended", *small)
+    own_system(tmp_path)
+    cells = resolved("recommended", *small)
+    assert [cell.config["architecture"]["input_size"] for cell in cells] == [2, 2]
+    with pytest.raises(ConfigError, match="nothing was published for 'pendulum'; wanted --variant recommended"):
+        resolved("paper", "datasets=['pendulum']")
+    outcome = runner.run_cells(cells, tmp_path)
+    assert (outcome.computed, outcome.failed) == (2, {})
+    page, _ = physiome_report.report(tmp_path)
+    rows = (page.parent / "physiome.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[-1].startswith("pendulum,–,")
+    assert rows[-1].count(" ± ") == 2
+    own_system(tmp_path, seed=1)
+    assert not {cell.id for cell in cells} & {cell.id for cell in resolved("recommended", *small)}
 
 
 def test_missing_data_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

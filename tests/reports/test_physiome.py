@@ -113,6 +113,9 @@ def test_a_shared_configuration_must_be_shared(folder: Path) -> None:
 
     from tides.records import cell_id
 
+    own = physiome_record("pendulum", [0.1, 0.1], "recommended")
+    config = {**own.config, "trajectories": "0123456789abcdef"}
+    write(folder, replace(own, config=config, cell_id=cell_id(config)))
     page, _ = physiome.report(folder)
     assert "Caution" not in page.read_text(encoding="utf-8")
     other = physiome_record("LI01", [0.1, 0.1], "recommended")

@@ -83,6 +83,7 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                     "variant": variant,
                     "quick": quick,
                     "dataset": dataset,
+                    **({} if pooled else physiome_folds.identity(dataset)),
                     "factor": change.factor,
                     "value": change.value,
                     "against": change.against,

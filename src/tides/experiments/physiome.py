@@ -69,6 +69,7 @@ def cells(config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]
                 "variant": variant,
                 "quick": quick,
                 "dataset": dataset,
+                **physiome_folds.identity(dataset),
                 "model": model,
                 "folds": chosen.folds,
                 "parity": chosen.parity,
@@ -125,5 +126,7 @@ def published_rows() -> dict[str, dict[str, Any]]:
 
 def _published(dataset: str) -> dict[str, Any]:
     """The published configuration of a dataset; embedded systems borrow a small one."""
-    row = published_rows()[_BORROWED if dataset.startswith(physiome_folds.EMBEDDED) else dataset]
+    row = published_rows().get(_BORROWED if dataset.startswith(physiome_folds.EMBEDDED) else dataset)
+    if row is None:
+        raise ConfigError(f"datasets: nothing was published for {dataset!r}; wanted --variant recommended")
     return {name: value for name, value in row.items() if name != "dataset"} | {"clip": row["clip"] or None}

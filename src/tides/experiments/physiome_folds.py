@@ -1,10 +1,12 @@
-"""Folds of Physiome-ODE, and of the embedded systems in the same form, as batches that hold a whole part."""
+"""Folds of Physiome-ODE, of systems of your own and of embedded ones in the same form; a batch holds a whole part."""
 
+import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from tides.data import IrregularBatch, cache, collate, physiome, systems
 from tides.data.physiome.archive import find_archive_fold
-from tides.data.physiome.trajectories import find_trajectories
+from tides.data.physiome.trajectories import find_trajectories, read_trajectories
 from tides.errors import ConfigError
 
 EMBEDDED = "embedded-"
@@ -30,12 +32,15 @@ class FoldParts(NamedTuple):
 
 
 def names(datasets: Sequence[str]) -> list[str]:
-    """The datasets that are meant, "all" being the fifty of the benchmark."""
+    """The datasets that are meant, "all" being the fifty of the benchmark; one of your own is known by its file."""
     known = [*physiome.names(), *(EMBEDDED + name for name in systems.SYSTEMS)]
     chosen = [name for entry in datasets for name in (physiome.names() if entry == "all" else [entry])]
     for name in chosen:
-        if name not in known:
-            raise ConfigError(f"datasets: found {name!r}, wanted 'all' or some of {', '.join(known)}")
+        if name not in known and _own_file(name) is None:
+            raise ConfigError(
+                f"datasets: found {name!r}, wanted 'all', some of {', '.join(known)}, or the name of a file of "
+                f"trajectories under {cache.data_root(None, 'physiome')}"
+            )
     return list(dict.fromkeys(chosen))
 
 
@@ -43,12 +48,26 @@ def channels(dataset: str) -> int:
     """How many channels a dataset has."""
     if dataset.startswith(EMBEDDED):
         return len(systems.SYSTEMS[dataset.removeprefix(EMBEDDED)].channels)
-    return physiome.system(dataset).channels
+    own = _own_file(dataset)
+    return physiome.system(dataset).channels if own is None else read_trajectories(own).values.shape[-1]
+
+
+def identity(dataset: str) -> dict[str, str]:
+    """What the result of a cell depends on besides its dataset's name: the trajectories of a system of your own."""
+    own = _own_file(dataset)
+    return {} if own is None else {"trajectories": hashlib.sha256(own.read_bytes()).hexdigest()[:16]}
+
+
+def _own_file(dataset: str) -> Path | None:
+    """The trajectories of a system that does not belong to the benchmark."""
+    if dataset in physiome.names() or dataset.startswith(EMBEDDED):
+        return None
+    return find_trajectories(dataset, cache.data_root(None, "physiome"))
 
 
 def obstacle(dataset: str) -> str | None:
     """Why a dataset cannot be read on this machine, or None."""
-    if dataset.startswith(EMBEDDED):
+    if dataset.startswith(EMBEDDED) or _own_file(dataset) is not None:
         return None
     folder = cache.data_root(None, "physiome")
     if find_trajectories(dataset, folder) or find_archive_fold(physiome.system(dataset).model, 0, folder):

@@ -122,7 +122,8 @@ def settings_differ(results: dict[str, Record]) -> list[str]:
 
 def _settings(record: Record) -> dict[str, Any]:
     """Everything but what belongs to a dataset."""
-    config = {name: value for name, value in record.config.items() if name not in ("dataset", "architecture")}
+    own = ("dataset", "trajectories", "architecture")
+    config = {name: value for name, value in record.config.items() if name not in own}
     architecture = record.config.get("architecture", {})
     return {**config, "architecture": {name: x for name, x in architecture.items() if name != "input_size"}}
 
