@@ -179,6 +179,6 @@ _INTRODUCTION = (
     "be based on; the test ratio says what became of it."
 )
 _CAPTION = (
-    "Test error with a change ÷ without it, logarithmic. Dots: datasets; bars: their geometric mean. Right of the "
-    "line the change hurts."
+    "Test error with a change ÷ without it, logarithmic. Dots: datasets; bars: their geometric mean; arrows: beyond a "
+    "factor of ten. Right of the line the change hurts."
 )

@@ -9,6 +9,9 @@ import numpy as np
 from tides.reports.drawing import COLOURS, canvas, save
 from tides.reports.published import published
 
+# The next one where all colours are taken.
+_MARKERS = "o^sv"
+
 
 def draw(accuracies: Mapping[Any, Mapping[str, list[float]]], folder: Path) -> str:
     """One column per data set that was run; saved as PNG and PDF and returned as an inline image."""
@@ -18,12 +21,12 @@ def draw(accuracies: Mapping[Any, Mapping[str, list[float]]], folder: Path) -> s
     with canvas(1, 1, (max(6.0, 2.4 * len(names) + 2), 4.8)) as (figure, axes):
         width = 0.7 / max(1, len(accuracies))
         for place, (group, sets) in enumerate(accuracies.items()):
-            colour = COLOURS[place % len(COLOURS)]
+            colour, marker = COLOURS[place % len(COLOURS)], _MARKERS[place // len(COLOURS) % len(_MARKERS)]
             for column, name in enumerate(names):
                 values = sets.get(name, [])
                 x = column - 0.35 + (place + 0.5) * width
                 label = group.title if name == next(iter(sets)) else None
-                axes.plot(np.full(len(values), x), values, "o", ms=4, alpha=0.55, color=colour, label=label)
+                axes.plot(np.full(len(values), x), values, marker, ms=4, alpha=0.55, color=colour, label=label)
                 if values:
                     axes.hlines(np.mean(values), x - 0.4 * width, x + 0.4 * width, color=colour, lw=2.4)
         for column, name in enumerate(names):
