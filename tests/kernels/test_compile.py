@@ -51,3 +51,27 @@ def test_graphs_without_breaks(backend: str, task: str) -> None:
         [sys.executable, "-c", _SCRIPT, backend, task], capture_output=True, text=True, check=False
     )
     assert outcome.stdout.strip().endswith("done"), outcome.stderr[-3000:]
+
+
+_TRACES = """
+import torch, tides
+
+torch.manual_seed(0)
+config = tides.TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=2, rank=2)
+x, gaps, times = torch.randn(2, 5, 2).double(), torch.rand(2, 5).double(), torch.arange(5).double().repeat(2, 1)
+for make, given in (
+    (tides.SequenceClassifier, (x, gaps)),
+    (tides.Forecaster, (x, times, torch.ones(2, 5, 2).bool(), times[:, :2] + 6)),
+):
+    model = make(config, 2).double().eval()
+    traced = torch.jit.trace(model, given, check_trace=False)
+    torch.testing.assert_close(traced(*given), model(*given))
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_traced_models_give_the_same_answers() -> None:
+    words = [sys.executable, "-W", "ignore", "-c", _TRACES]
+    outcome = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert outcome.stdout.strip() == "done", outcome.stderr[-3000:]

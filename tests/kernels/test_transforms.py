@@ -14,8 +14,8 @@ from tests.comparison import assert_close
 from tests.functional.layers import Case, random_layer
 from tests.kernels.backends import Target, running
 from tests.tolerances import IDENTITY
-from tides.errors import ShapeError
-from tides.kernels import selective_ssm
+from tides.errors import BackendUnavailable, ShapeError
+from tides.kernels import explain, runs_at_once, selective_ssm, use_backend
 
 BACKENDS = ["torch", "cpu"]
 
@@ -152,3 +152,28 @@ def test_packed_sequences_are_not_stacked(backend: str) -> None:
     u, gaps = normal(3, 1, 5, 3), torch.rand(3, 1, 5).double()
     with running(Target(backend, "cpu")), pytest.raises(ShapeError, match="cu_seqlens"):
         vmap(lambda u, gaps: selective_ssm(u, gaps, weights, case.spec, cu_seqlens=bounds)[0])(u, gaps)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.trace.*:DeprecationWarning")
+def test_a_trace_goes_through_the_plain_definition() -> None:
+    def work(u: Tensor) -> Tensor:
+        assert explain(u).reason.startswith("torch.jit.trace")
+        assert not runs_at_once(u)
+        with use_backend("torch"), pytest.raises(BackendUnavailable, match=r"'torch': torch\.jit\.trace goes through"):
+            explain(u)
+        return 2 * u
+
+    u = normal(2, 5, 3)
+    assert_close(torch.jit.trace(work, u, check_trace=False)(u), 2 * u, IDENTITY)
+    assert runs_at_once(u)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_shapes_alone_go_through_a_model(autocast: bool) -> None:
+    with torch.device("meta"):
+        model = tides.SequenceClassifier(tides.TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=2), 3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logits = model(torch.empty(2, 5, 2), torch.empty(2, 5))
+    assert (logits.shape, logits.device.type) == ((2, 3), "meta")
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

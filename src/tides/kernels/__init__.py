@@ -8,13 +8,13 @@ from tides.kernels.dispatch import (
     gated_tail,
     keep_backend,
     linear_scan,
-    runs_at_once,
     selective_operator,
     selective_ssm,
     stack_operator,
     use_backend,
     wide_operator,
 )
+from tides.kernels.transforms import runs_at_once
 
 __all__ = [
     "Backend",

@@ -17,15 +17,14 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor, nn
-from torch._C._functorch import TransformType
-from torch.autograd import forward_ad
+from torch import Tensor
 
 from tides import functional as tf
 from tides.errors import BackendUnavailable, ConfigError, ShapeError
 from tides.functional.scan import check_scan
 from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
+from tides.kernels.transforms import plain_only
 
 Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
@@ -102,7 +101,7 @@ def resolve(
     """The choice for one call; it depends on its arguments and on what is installed, on nothing else."""
     if requested == "reference":
         return Choice("reference", "it was asked for", {})
-    transform = _transform()
+    transform = plain_only()
     if requested != "auto":
         obstacle = transform or _obstacle(requested, u, weights, spec, packed)
         if obstacle is not None:
@@ -119,20 +118,6 @@ def resolve(
             return Choice(candidate, f"the fastest that runs this call on {u.device.type}", passed_over)
         passed_over[candidate] = obstacle
     return Choice("reference", "no faster backend runs this call", passed_over)
-
-
-def _transform() -> str | None:
-    """What of `torch.func` or of forward mode is at work that operators with gradients of their own know nothing of."""
-    if torch.compiler.is_compiling():
-        return None
-    if forward_ad._current_level >= 0:
-        return "forward mode goes through the plain definition alone"
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        return None
-    kinds = {interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack()}
-    if kinds & {TransformType.Grad, TransformType.Jvp}:
-        return "derivatives by torch.func go through the plain definition alone"
-    return None
 
 
 def current_ops(u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None) -> SSMOps:
@@ -201,13 +186,6 @@ def stack_operator(
         alike = all(module.wide_obstacle(weights, spec, tail) is None for weights, tail in layers)
         operator = module.wide_stack if alike else None
     return operator
-
-
-def runs_at_once(x: Tensor) -> bool:
-    """Whether a call computes now, on plain tensors: nothing traces it, transforms it or takes part in dispatch."""
-    if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
