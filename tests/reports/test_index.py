@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.reports.synthetic import drop_record, physiome_record, speed_record, uea_record, write
 from tides.errors import DataError
+from tides.records import cell_id
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, insert
 from tides.reports.index import report_all
@@ -50,6 +52,19 @@ def test_pages_may_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
 def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no experiment has records"):
         report_all(tmp_path)
+    write(tmp_path / "uea", uea_record("SCP1", 1, 70, quick=True))
+    with pytest.raises(DataError, match="found 1 records, 1 of them made by --quick"):
+        report_all(tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_records_that_cannot_be_shown_are_not_called_not_run(tmp_path: Path) -> None:
+    other = drop_record("tides", 1, 0.7)
+    config = {**other.config, "scaling": "raw"}
+    write(results(tmp_path) / "random-drop", replace(other, config=config, cell_id=cell_id(config)))
+    index, summary = report_all(tmp_path)
+    assert re.search(r"random-drop\s+not shown\s+SCP1, recommended.*different settings", summary)
+    assert "<em>not shown</em>" in index.read_text(encoding="utf-8")
 
 
 slow = pytest.mark.slow

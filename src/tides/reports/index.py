@@ -20,22 +20,25 @@ def report_all(root: Path, out: Path | None = None) -> tuple[Path, str]:
     for name, module in REPORTS.items():
         report = import_module(module)
         target = (out / name) if out else root / name / "report"
+        count = len(list((root / name / "records").glob("*.json")))
         try:
             path, _ = report.report(root / name, [], target)
         except DataError as error:
+            # Records that cannot be shown, as those of two settings, are not the same as none.
+            state = "not shown" if count else "not run"
             links.append(
-                f"<li>{escape(report.TITLE)}: <em>not run</em> <span class='note'>{escape(str(error))}</span></li>"
+                f"<li>{escape(report.TITLE)}: <em>{state}</em> <span class='note'>{escape(str(error))}</span></li>"
             )
-            lines.append([name, "not run", ""])
+            lines.append([name, state, str(error) if count else ""])
             continue
         place = path.relative_to(folder).as_posix()
-        count = len(list((root / name / "records").glob("*.json")))
         links.append(
             f'<li><a href="{escape(place)}">{escape(report.TITLE)}</a> <span class="note">{count} records</span></li>'
         )
         lines.append([name, "report", place])
-    if all(state == "not run" for _, state, _ in lines):
-        raise DataError(f"{root}: no experiment has records there; run one first, or point to them with --in")
+    if not any(state == "report" for _, state, _ in lines):
+        reasons = [reason for _, _, reason in lines if reason] or ["no experiment has records there"]
+        raise DataError(f"{root}: {'; '.join(reasons)}; run one first, or point to others with --in")
     index = folder / "index.html"
     parts = [paragraph(_INTRODUCTION), "<ul>" + "".join(links) + "</ul>"]
     index.write_text(page(TITLE, parts, f"{len(REPORTS)} experiments."), encoding="utf-8")
