@@ -137,6 +137,27 @@ def test_a_baseline_is_held_against_its_shipped_settings(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("other", [{"instances": 200}, {"train": {"epochs": 25}}, {"parity": False}])
+def test_published_configurations_share_the_protocol(folder: Path, other: dict[str, object]) -> None:
+    """Rates and sizes are each dataset's own; folds, instances and epochs are not."""
+    for dataset, more in (("LI01", {"train": {"lr": 1.0}}), ("HOD01", other)):
+        one = physiome_record(dataset, [0.1, 0.1])
+        write(folder, record("physiome", {**one.config, **more}, one.results))
+    text = physiome.report(folder)[0].read_text(encoding="utf-8")
+    assert "not all of these were run with the same settings; HOD01 differ from the others" in text
+    assert text.count("Caution") == 1
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_baselines_share_the_protocol(folder: Path) -> None:
+    for dataset, instances in (("REE01", 0), ("LI01", 0), ("HOD01", 200)):
+        one = physiome_record(dataset, [0.1, 0.1], "recommended", "grafiti")
+        write(folder, record("physiome", {**one.config, "instances": instances}, one.results))
+    text = physiome.report(folder)[0].read_text(encoding="utf-8")
+    assert "HOD01 differ from the others" in text
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_the_page_says_what_the_shared_configuration_was_chosen_on(folder: Path) -> None:
     text = physiome.report(folder)[0].read_text(encoding="utf-8")
     assert "on the validation part of fold 0 of BER01, DUP03, PUR02, MAL01, GUP01 and MAC01" in text

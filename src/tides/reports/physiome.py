@@ -1,7 +1,7 @@
 """The report of Physiome-ODE: fifty rows in the order of their difficulty, beside seven published models."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,11 +91,13 @@ def gather(records: Sequence[Record]) -> dict[Group, dict[str, Record]]:
 
 def cautions(group: Group, results: dict[str, Record]) -> list[str]:
     """What was run with other settings than the column's name promises."""
-    if group.variant != SHARED:
-        return []
     if shipped(group.model, "Physiome-ODE"):
-        return departures(group.model, results)
-    mixed = settings_differ(results)
+        return [*_mixed(results, _protocol), *departures(group.model, results)]
+    return _mixed(results, _settings if group.variant == SHARED else _lengths)
+
+
+def _mixed(results: dict[str, Record], chosen: Callable[[Record], dict[str, Any]]) -> list[str]:
+    mixed = settings_differ(results, chosen)
     text = f"not all of these were run with the same settings; {', '.join(mixed)} differ from the others"
     return [text] if mixed else []
 
@@ -113,11 +115,22 @@ def departures(model: str, results: dict[str, Record]) -> list[str]:
     return [f"{text} for {', '.join(names)}" for text, names in found.items()]
 
 
-def settings_differ(results: dict[str, Record]) -> list[str]:
-    """Datasets that were not run with the settings of the majority, where one configuration is meant for all."""
-    keys = {name: json.dumps(_settings(record), sort_keys=True) for name, record in results.items()}
+def settings_differ(results: dict[str, Record], chosen: Callable[[Record], dict[str, Any]]) -> list[str]:
+    """Datasets that were not run with the settings of the majority, of those that are `chosen` to be compared."""
+    keys = {name: json.dumps(chosen(record), sort_keys=True) for name, record in results.items()}
     common = max(keys.values(), key=list(keys.values()).count)
     return [name for name, key in keys.items() if key != common]
+
+
+def _protocol(record: Record) -> dict[str, Any]:
+    """What is asked of every model on every dataset."""
+    return {name: record.config.get(name) for name in ("folds", "parity", "instances", "query_mode")}
+
+
+def _lengths(record: Record) -> dict[str, Any]:
+    """The protocol, and how long is trained: all that published configurations have in common."""
+    training = record.config.get("train", {})
+    return {**_protocol(record), **{name: training.get(name) for name in ("epochs", "patience")}}
 
 
 def _settings(record: Record) -> dict[str, Any]:
