@@ -212,7 +212,10 @@ def _from_table(
         "schema": schema,
     }
     if (columns.channel is None) != (columns.value is None):
-        raise DataError("channel and value belong together: a long table has both, a wide table neither")
+        raise DataError(
+            "channel and value belong together: a long table has both, a wide table neither; events without a value "
+            "take a column of ones"
+        )
     if columns.channel is not None and columns.value is not None:
         if schema is None and columns.channels is not None:
             raise ConfigError(
