@@ -41,15 +41,9 @@ def test_records_of_other_workloads_are_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_other_lengths_are_rows_and_two_settings_are_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from tides.records import cell_id
-
-    one = speed_record("triton", 2000, 0.03, 57e6)
-    _, summary = efficiency.report(write(tmp_path, one))
-    assert "2,000" in summary
-    config = {**one.config, "steps": 5}
-    write(tmp_path, replace(one, config=config, cell_id=cell_id(config)))
-    with pytest.raises(DataError, match="triton at length 2000: two records with different settings"):
-        efficiency.report(tmp_path)
+def test_other_lengths_of_the_experiment_are_rows(tmp_path: Path) -> None:
+    page, _ = efficiency.report(write(tmp_path, speed_record("triton", 2000, 0.03, 57e6)))
+    with (page.parent / "efficiency.csv").open(encoding="utf-8") as file:
+        rows = {row[0]: row[1] for row in csv.reader(file)}
+    assert rows["1,000"] == "not run"
+    assert rows["2,000"].startswith("30.0 ± 3.00")
