@@ -5,6 +5,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +32,12 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno is not None and _is_ours(error, path):
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed left of `path`, which nobody may be writing now."""
+    for aside in path.parent.glob(f"{escape(_prefix(path))}*.tmp"):
+        aside.unlink(missing_ok=True)
 
 
 def require_folder(folder: Path) -> None:

@@ -129,7 +129,7 @@ def main(root: Path, kills: int, faults: list[str]) -> None:
         same_weights = ours.keys() == theirs.keys() and all(
             ours[name].numpy().tobytes() == theirs[name].numpy().tobytes() for name in ours
         )
-        left = sorted(path.name for path in folder.iterdir() if path.suffix in (".partial", ".safetensors"))
+        left = sorted(path.name for path in folder.iterdir() if path.suffix in (".partial", ".tmp", ".safetensors"))
         if not (same_metrics and same_weights and len(left) == 1):
             raise SystemExit(f"run {runs - 1} after {here} kills: {same_metrics=} {same_weights=} {left=}")
         shutil.rmtree(folder)

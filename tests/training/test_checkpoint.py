@@ -116,9 +116,32 @@ def test_leftovers_are_removed_and_damage_is_named(tmp_path: Path) -> None:
     identity = {"config": {}}
     CheckpointFolder(tmp_path, identity, RunState).save(*some(1))
     (tmp_path / "checkpoint-2.safetensors").write_bytes(b"half")
-    (tmp_path / "checkpointabc.partial").write_text("{")
+    (tmp_path / ".checkpoint.json.0123456789abcdef.tmp").write_text("{")
     assert CheckpointFolder(tmp_path, identity, RunState).load() is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.safetensors", "checkpoint.json"]
     (tmp_path / "checkpoint-1.safetensors").write_bytes(b"half")
     with pytest.raises(DataError, match="not a readable checkpoint"):
         CheckpointFolder(tmp_path, identity, RunState).load()
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    """A folder that is given may hold the checkpoints of another tool, and anything else."""
+    others = {"checkpoint-500.safetensors", "notes.partial", ".tmp", ".other.json.00.tmp"}
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    folder = CheckpointFolder(tmp_path, {}, RunState)
+    assert folder.load() is None
+    folder.save(*some(1))
+    folder.save(*some(2))
+    assert CheckpointFolder(tmp_path, {}, RunState).load() is not None
+    assert {path.name for path in tmp_path.iterdir()} == others | {"checkpoint-2.safetensors", "checkpoint.json"}
+
+
+@pytest.mark.parametrize("damage", [{"identity": None}, {"identity": []}, {"tensors": "checkpoint-x.safetensors"}])
+def test_a_damaged_pointer_is_named(tmp_path: Path, damage: dict[str, Any]) -> None:
+    folder = CheckpointFolder(tmp_path, {"config": {}}, RunState)
+    folder.save(*some(1))
+    (tmp_path / "checkpoint-x.safetensors").write_bytes((tmp_path / "checkpoint-1.safetensors").read_bytes())
+    folder.path.write_text(json.dumps(json.loads(folder.path.read_text()) | damage))
+    with pytest.raises(DataError, match="not a readable checkpoint"):
+        folder.load()

@@ -43,6 +43,7 @@ def test_unknown_fields_name_the_nearest() -> None:
         ({"calibrate": True}, "calibrate"),
         ({"explosion": 1.0}, "explosion"),
         ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
         ({"checkpoint_seconds": -1.0}, "checkpoint_seconds"),
     ],
 )

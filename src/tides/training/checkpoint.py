@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tides.atomic import remove_leftovers
 from tides.errors import ConfigError, DataError, TidesError
 from tides.records import write_json
 
@@ -78,12 +79,12 @@ class CheckpointFolder(Generic[S]):
         content = {"format": FORMAT, "tensors": name, "identity": self.identity, "state": state.to_dict()}
         write_json(self.path, content)
         self._serial += 1
-        self._clear(keep=name)
+        self._clear()
 
     def load(self) -> Checkpoint[S] | None:
         """The checkpoint of this run, or None where there is none yet; leftovers of a killed process are removed."""
         if not self.path.exists():
-            self._clear(keep="")
+            self._clear()
             return None
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
@@ -91,14 +92,17 @@ class CheckpointFolder(Generic[S]):
                 raise DataError(f"{self.path}: found format {content['format']}, wanted {FORMAT}")
             name = str(content["tensors"])
             state, identity = self._kind.from_dict(content["state"]), content["identity"]
+            serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
             tensors = load_file(self.folder / name)
+            if not isinstance(identity, dict):
+                raise DataError(f"identity is a {type(identity).__name__}")
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise DataError(
                 f"{self.path}: not a readable checkpoint ({error}); remove the folder to start anew"
             ) from error
         self._check(identity)
-        self._serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
-        self._clear(keep=name)
+        self._serial = serial
+        self._clear()
         return Checkpoint(state, tensors)
 
     def _check(self, found: Mapping[str, Any]) -> None:
@@ -109,11 +113,12 @@ class CheckpointFolder(Generic[S]):
                 raise ConfigError(f"{self.folder} holds the run of {_CONTENTS[part]}; use another folder, or remove it")
             raise ConfigError(f"{part}: the run in {self.folder} has {was!r}, found {now!r}; use another folder")
 
-    def _clear(self, keep: str) -> None:
-        for pattern in ("checkpoint-*.safetensors", "*.partial"):
-            for path in self.folder.glob(pattern):
-                if path.name != keep:
-                    path.unlink(missing_ok=True)
+    def _clear(self) -> None:
+        """Remove what the process before, or one that was killed, has left: the tensors before or after those that
+        count, and a pointer that was being written. Any other file is not ours."""
+        for serial in (self._serial - 1, self._serial + 1):
+            (self.folder / _TENSORS.format(serial=serial)).unlink(missing_ok=True)
+        remove_leftovers(self.path)
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
