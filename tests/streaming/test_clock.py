@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tides.data.clock import encode_dates
 from tides.errors import DataError
@@ -55,7 +56,8 @@ def test_numbers_count_in_the_models_unit() -> None:
     clock = StreamClock("h")
     for t in (3, 3.0, np.float32(3), np.int64(3)):
         assert clock.encode(t) == 3.0
-    np.testing.assert_array_equal(clock.encode_all(pd.Series([1, 2])), [1.0, 2.0])
+    for times in (pd.Series([1, 2]), torch.tensor([1, 2]), [torch.tensor(1.0), torch.tensor(2)]):
+        np.testing.assert_array_equal(clock.encode_all(times), [1.0, 2.0])
 
 
 def test_a_model_of_dates_takes_no_numbers() -> None:
@@ -96,6 +98,12 @@ def test_what_is_no_time(t: Any) -> None:
         StreamClock("h").encode(t)
 
 
+def test_a_masked_time_is_none() -> None:
+    with pytest.raises(DataError, match="masked times"):
+        StreamClock("h").encode_all(np.ma.array([1.0, 999.0], mask=[False, True]))
+    assert StreamClock("h").encode_all(np.ma.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
 def test_dates_need_a_unit() -> None:
     with pytest.raises(DataError, match="no unit"):
         StreamClock().encode(datetime(2031, 5, 2))
@@ -110,3 +118,6 @@ def test_numbers_beyond_float64_count_from_the_training_data() -> None:
     assert clock.encode(zero + 49) == 49.0
     assert clock.encode_all(np.array([zero, zero + 49])).tolist() == [0.0, 49.0]
     assert clock.decode(49.0) == str(zero + 49)
+    earlier = np.array([zero - 7, zero + 49], dtype=np.uint64)
+    assert clock.encode_all(earlier).tolist() == [-7.0, 49.0] == [clock.encode(t) for t in earlier]
+    assert clock.encode_all(np.array([5], dtype=np.int32)).tolist() == [clock.encode(5)]

@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("sklearn")
 pd = pytest.importorskip("pandas")
 
+import tides  # noqa: E402
+from tides.errors import DataError  # noqa: E402
 from tides.estimators import TIDESClassifier, TIDESForecaster  # noqa: E402
 from tides.streaming import StreamSession  # noqa: E402
 
@@ -78,3 +80,10 @@ def test_forecasts_and_their_spread(tmp_path: Path) -> None:
     assert again.spreads is not None
     place = estimator.to_dataset(frame).ids.index(5)
     np.testing.assert_allclose(again.spreads[0] * 1.6448536 * 2, (high - low)[place], rtol=1e-3)
+
+
+def test_facts_that_no_estimator_has_written(tmp_path: Path) -> None:
+    tides.save(tides.SequenceClassifier(tides.TIDESConfig(input_size=1, depth=1), 2), tmp_path)
+    (tmp_path / "estimator.json").write_text("null")
+    with pytest.raises(DataError, match=r"estimator\.json: found NoneType"):
+        StreamSession.load(tmp_path)

@@ -339,6 +339,21 @@ def test_columns_are_found_by_their_names() -> None:
         named.step_many([7], [9.0], [["high", "low"]])
 
 
+def test_every_way_to_write_a_missing_value() -> None:
+    pd = pytest.importorskip("pandas")
+    model = classifier()
+    wanted = StreamSession(model).step(0.0, [1.0, np.nan])
+    masked, nullable = np.ma.array([1.0, -999.0], mask=[False, True]), pd.array([1, None], dtype="Int64")
+    whole = np.ma.array([1, -999], mask=[False, True])
+    for row in ([1.0, None], [1, pd.NA], masked, whole, nullable, pd.Series(nullable), {"a": 1, "b": pd.NA}, {"a": 1}):
+        session = StreamSession(model, metadata={"channels": ["a", "b"]})
+        np.testing.assert_array_equal(session.step(0.0, row), wanted)
+    frame = pd.DataFrame({"b": nullable[1:], "a": [1.0]})
+    for rows in ([[1.0, None]], masked[None], whole[None], frame, frame[["a", "b"]].to_numpy()):
+        session = StreamSession(model, metadata={"channels": ["a", "b"]})
+        np.testing.assert_array_equal(session.step_many([None], [0.0], rows).values[0], wanted)
+
+
 def test_keys_of_arrays_are_stored_and_lists_are_none() -> None:
     session = StreamSession(classifier())
     session.step_many(np.array([3, 4]), [0.0, 0.0], [[1.0, 2.0]] * 2)
@@ -353,6 +368,15 @@ def test_keys_of_arrays_are_stored_and_lists_are_none() -> None:
         session.step_many([3, ["a"]], [2.0, 2.0], [[1.0, 2.0]] * 2)
     with pytest.raises(DataError, match=r"key: found .*\('a', \[1\]\)"):
         session.step_many([("a", [1])], [1.0], [[1.0, 1.0]])
+
+
+@pytest.mark.parametrize("key", [np.datetime64("2031-05-01"), float("nan"), np.float32("nan")])
+def test_a_key_that_is_never_found_again_is_refused(key: Any) -> None:
+    """Every observation would begin the stream anew."""
+    session = StreamSession(classifier())
+    with pytest.raises(DataError, match="key: found"):
+        session.step_many(["a", key], [0.0, 0.0], np.ones((2, 2)))
+    assert session.keys == []
 
 
 @pytest.mark.parametrize("keys", [None, 5])

@@ -31,7 +31,7 @@ class StreamClock:
 
     def encode(self, t: Any) -> float:
         """One time; raises `DataError` for what is no time."""
-        if isinstance(t, np.generic) and t.dtype.kind in "fiu":
+        if (isinstance(t, np.generic) and t.dtype.kind in "fiu") or (hasattr(t, "detach") and t.ndim == 0):
             t = t.item()
         if isinstance(t, (float, int)) and not isinstance(t, bool):
             self._check_numbers(t)
@@ -56,8 +56,15 @@ class StreamClock:
         """A sequence of times (n,)."""
         if hasattr(times, "to_numpy"):
             times = times.to_numpy()
+        elif hasattr(times, "detach"):  # a tensor
+            times = times.numpy(force=True)
+        if np.ma.is_masked(times):
+            raise DataError("t: found masked times, wanted a time for every observation")
         if isinstance(times, np.ndarray) and times.dtype.kind in "fiu":
             self._check_numbers(*times.flat[:1])
+            if self.offset and times.dtype.kind in "iu" and times.dtype != np.int64:
+                # Whole numbers of Python may be as large as the offset, and negative where they come before it.
+                times = times.astype(object)
             return np.atleast_1d((times - self.offset if self.offset else times).astype(np.float64))
         # An array of dates as objects would be one of whole numbers.
         single = isinstance(times, (str, date, np.datetime64)) or np.ndim(times) == 0

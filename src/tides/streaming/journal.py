@@ -4,15 +4,18 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from tides.errors import DataError
 
 
 class Journal:
-    """An append-only file of JSON lines: `[number, event]`, and `[number]` once it is answered up to there.
+    """An append-only file of lines: `[number, event]` as JSON, and `[number]` once it is answered up to there; behind
+    each a blank and its checksum.
 
     Every append is one write of whole lines. A process killed inside it leaves a torn last line, which `read` removes:
-    nobody has been told of it yet. With `sync` the lines also survive a loss of power.
+    nobody has been told of it yet. With `sync` the lines also survive a loss of power. A line that the disk has changed
+    raises `DataError`.
     """
 
     def __init__(self, path: Path, *, sync: bool = False) -> None:
@@ -30,7 +33,7 @@ class Journal:
         answered = 0
         for position, line in enumerate(whole.splitlines(), start=1):
             try:
-                number, *event = json.loads(line)
+                number, *event = json.loads(_checked(line))
                 if event:
                     events.append((int(number), dict(event[0])))
                 else:
@@ -41,11 +44,11 @@ class Journal:
 
     def append(self, events: list[tuple[int, dict[str, Any]]]) -> None:
         """Write these events down."""
-        self._write("".join(f"{json.dumps([number, event], separators=(',', ':'))}\n" for number, event in events))
+        self._write("".join(_line([number, event]) for number, event in events))
 
     def mark(self, number: int) -> None:
         """Everything up to this number has been answered."""
-        self._write(f"[{number}]\n")
+        self._write(_line([number]))
 
     def clear(self) -> None:
         """Everything in it is part of a snapshot."""
@@ -65,3 +68,19 @@ class Journal:
             raise
         if self.sync:
             os.fsync(self._file.fileno())
+
+
+def _line(content: list[Any]) -> str:
+    text = json.dumps(content, separators=(",", ":"))
+    return f"{text} {crc32(text.encode()):08x}\n"
+
+
+def _checked(line: bytes) -> bytes:
+    """What a line holds; `ValueError` where that is not what was written."""
+    if line.endswith(b"]"):  # earlier versions wrote no checksums
+        return line
+    text, _, found = line.rpartition(b" ")
+    wanted = f"{crc32(text):08x}".encode()
+    if found != wanted:
+        raise ValueError("it differs from its checksum")
+    return text

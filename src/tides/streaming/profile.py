@@ -1,6 +1,7 @@
 """What a model folder says about the data it was trained on: names, unit, classes, static columns."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ class StaticField:
         return 1 if self.categories is None or self.ordinal else len(self.categories)
 
     def encode(self, value: Any) -> list[float]:
-        if value is None or value != value:
+        if _is_missing(value) or value != value:
             return [float("nan")] * self.width
         if self.categories is None:
             return [_number(value, f"static {self.name!r}")]
@@ -97,10 +98,10 @@ class Profile:
                 raise DataError(f"x: found channel {unknown[0]!r}, the model knows {', '.join(self.channels)}")
             x = [x.get(name) for name in self.channels]
         if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-            row = x.astype(np.float64, copy=False)
+            row = _unmasked(x).astype(np.float64, copy=False)
         else:
             try:
-                row = np.array([np.nan if v is None else _number(v, "x") for v in np.atleast_1d(_plain(x)).tolist()])
+                row = np.array([_entry(v, "x") for v in np.atleast_1d(_plain(x)).tolist()])
             except TypeError:
                 raise DataError(f"x: found {x!r}, wanted {width} numbers or a mapping of channels") from None
         row = np.atleast_1d(row)
@@ -120,6 +121,9 @@ class Profile:
         if hasattr(X, "detach"):  # a tensor
             X = X.detach().cpu()
         try:
+            X = _unmasked(X) if isinstance(X, np.ndarray) else np.asarray(X)
+            if X.dtype == object:
+                X = np.array([np.nan if _is_missing(v) else v for v in X.flat], object).reshape(X.shape)
             return np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"X: wanted rows of numbers, one per channel (NaN = missing): {error}") from None
@@ -128,9 +132,7 @@ class Profile:
         """Static covariates (width,): encoded numbers, or a mapping from some of the table's static columns."""
         named = np.ones(width, bool)
         if not isinstance(static, Mapping):
-            row = np.array(
-                [np.nan if v is None else _number(v, "static") for v in np.atleast_1d(_plain(static)).tolist()]
-            )
+            row = np.array([_entry(v, "static") for v in np.atleast_1d(_plain(static)).tolist()])
         else:
             unknown = [name for name in static if name not in [column.name for column in self.static]]
             if unknown:
@@ -152,6 +154,8 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(facts, dict):
+        raise DataError(f"{path}: found {type(facts).__name__}, wanted what an estimator has written")
     known = ("schema", "classes", "gaussian", "spread_scale", "stretch")
     return {name: facts[name] for name in known if name in facts}
 
@@ -165,7 +169,24 @@ def _spread_units(source: Mapping[str, Any]) -> tuple[float, ...] | None:
 
 
 def _plain(x: Any) -> Any:
-    return x if isinstance(x, np.ndarray) else x.tolist() if hasattr(x, "tolist") else np.array(x, dtype=object)
+    if isinstance(x, np.ndarray):
+        return _unmasked(x)
+    return x.tolist() if hasattr(x, "tolist") else np.array(x, dtype=object)
+
+
+def _unmasked(x: NDArray[Any]) -> NDArray[Any]:
+    """What is masked is missing, whatever stands behind the mask."""
+    return x.astype(np.float64).filled(np.nan) if isinstance(x, np.ma.MaskedArray) else x
+
+
+def _is_missing(value: Any) -> bool:
+    """None, or what pandas writes instead."""
+    pandas = sys.modules.get("pandas")
+    return value is None or (pandas is not None and value is pandas.NA)
+
+
+def _entry(value: Any, name: str) -> float:
+    return float("nan") if _is_missing(value) else _number(value, name)
 
 
 def _number(value: Any, name: str) -> float:

@@ -10,7 +10,7 @@ from tides.errors import DataError
 from tides.streaming.banks import Rows
 from tides.streaming.policy import Status
 from tides.streaming.profile import StaticRow
-from tides.streaming.table import Floats, Key, same_rows
+from tides.streaming.table import Floats, Key, check_new, same_rows
 
 if TYPE_CHECKING:
     from tides.streaming.intake import Intake
@@ -30,6 +30,7 @@ class Round:
         table = intake.table
         self.rows = table.rows(keys)
         self.known = self.rows >= 0
+        check_new(key for key, known in zip(keys, self.known.tolist(), strict=True) if not known)
         self.last = np.where(self.known, table.last[self.rows], np.nan)
         self.gap = t - self.last
         self.silent = self.gap > intake.silence

@@ -16,7 +16,7 @@ from tides.errors import DataError
 from tides.streaming.history import History, Saved
 from tides.streaming.leaves import as_complex, as_real
 from tides.streaming.profile import StaticRow
-from tides.streaming.snapshot_check import FORMAT, check_keys, check_state
+from tides.streaming.snapshot_check import FORMAT, check_keys, check_state, checksum
 from tides.streaming.table import FIELDS
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 def session_state(session: "StreamSession") -> dict[str, Tensor]:
-    """Every stream of a session, one row each; keys and the model's identity as JSON in the tensor `about`."""
+    """Every stream of a session, one row each; the tensor `about` holds keys, checksums and the model's identity."""
     intake = session.intake
     keys = list(intake.table)
     rows = intake.table.rows(keys)
     check_keys(keys)
-    text = json.dumps({"format": FORMAT, "identity": session.identity, "keys": keys})
-    state = {"about": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
-    state |= {f"table.{name}": torch.from_numpy(array) for name, array in intake.table.get(rows).items()}
+    state = {f"table.{name}": torch.from_numpy(array) for name, array in intake.table.get(rows).items()}
     state |= {f"state.{name}": leaf.clone() for name, leaf in as_real(intake.bank.get(rows)).items()}
     if intake.histories:
         state |= _pack_histories([intake.histories[int(row)] for row in rows], intake)
-    return state
+    sums = {"keys": checksum(json.dumps(keys))} | {name: checksum(leaf) for name, leaf in state.items()}
+    text = json.dumps({"format": FORMAT, "identity": session.identity, "keys": keys, "sums": sums})
+    return {"about": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)} | state
 
 
 def restore_session(session: "StreamSession", state: dict[str, Tensor]) -> None:
@@ -64,7 +64,8 @@ def restore_session(session: "StreamSession", state: dict[str, Tensor]) -> None:
 
 def write_snapshot(session: "StreamSession", path: Path, notes: dict[str, Any]) -> None:
     """The session in one file, with `notes` (JSON) beside it."""
-    about = {"tides": json.dumps({"identity": session.identity, "notes": notes})}
+    text = json.dumps({"identity": session.identity, "notes": notes})
+    about = {"tides": text, "sum": checksum(text)}
     content = serialise({name: leaf.contiguous() for name, leaf in session_state(session).items()}, metadata=about)
     with atomic_write(path) as file:
         file.write(content)
@@ -75,14 +76,16 @@ def read_snapshot(session: "StreamSession", path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = json.loads(file.metadata()["tides"])
+            about = file.metadata()
+        notes: dict[str, Any] = json.loads(about["tides"])["notes"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as a snapshot of streams: {error}") from error
+    if about.get("sum") not in (None, checksum(about["tides"])):  # earlier versions wrote none
+        raise DataError(f"{path}: its notes differ from their checksum: the file was damaged")
     try:
         session.load_state_dict(state)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    notes: dict[str, Any] = about["notes"]
     return notes
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -30,12 +31,20 @@ class Form(NamedTuple):
 
 def check_state(session: "StreamSession", state: Mapping[str, Tensor]) -> list[Any]:
     """The keys of a state that fits the session; everything else raises `DataError`."""
-    keys = _read_keys(session, state)
+    about = _read_about(session, state)
+    keys: list[Any] = about["keys"]
     n, intake = len(keys), session.intake
     _check_forms(state, _stream_forms(intake, n))
     if intake.policy.late == "replay" and "history.counts" in state:
         _check_histories(intake, state, n)
+    _check_sums(state, about)
     return keys
+
+
+def checksum(content: Tensor | str) -> str:
+    """Changes with every damage that a disk or a cable does."""
+    data = content.encode() if isinstance(content, str) else content.contiguous().numpy(force=True).tobytes()
+    return f"{crc32(data):08x}"
 
 
 def check_keys(keys: list[Any]) -> None:
@@ -47,12 +56,13 @@ def check_keys(keys: list[Any]) -> None:
         raise DataError("state: found a key twice, wanted every stream once")
 
 
-def _read_keys(session: "StreamSession", state: Mapping[str, Tensor]) -> list[Any]:
+def _read_about(session: "StreamSession", state: Mapping[str, Tensor]) -> dict[str, Any]:
     try:
         about = json.loads(state["about"].numpy(force=True).tobytes())
         if about["format"] != FORMAT:
             raise DataError(f"state: found format {about['format']!r}, wanted {FORMAT}")
         identity, keys = str(about["identity"]), list(about["keys"])
+        sums = dict(about.get("sums", {}))  # earlier versions wrote none
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -62,7 +72,14 @@ def _read_keys(session: "StreamSession", state: Mapping[str, Tensor]) -> list[An
             f"state: it belongs to another model (identity {identity[:12]}…, this one is {session.identity[:12]}…)"
         )
     check_keys(keys)
-    return keys
+    return {"keys": keys, "sums": sums}
+
+
+def _check_sums(state: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    for name, wanted in about["sums"].items():
+        found = json.dumps(about["keys"]) if name == "keys" else state.get(name)
+        if found is not None and checksum(found) != wanted:
+            raise DataError(f"state: {name!r} differs from its checksum: it was damaged, or changed by hand")
 
 
 def _check_forms(state: Mapping[str, Tensor], forms: dict[str, Form]) -> None:

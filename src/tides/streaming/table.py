@@ -1,6 +1,6 @@
 """`StreamTable`: which stream lives in which row, and what is known of it besides the model's state."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,7 @@ class StreamTable:
 
     def add(self, key: Key) -> int:
         """A row for a new stream, fresh; there must be room."""
-        if isinstance(key, np.generic):
-            key = key.item()
+        key = _plain(key)
         row = self._free.pop()
         self._rows[key] = row
         self.told[row], self.static[row] = False, np.nan
@@ -98,6 +97,18 @@ class StreamTable:
             more = np.full((capacity - before, *array.shape[1:]), blank, dtype=array.dtype)
             setattr(self, name, np.concatenate([array, more]))
         self._free = [*range(capacity - 1, before - 1, -1), *self._free]
+
+
+def check_new(keys: Iterable[Key]) -> None:
+    """Raise for keys under which a stream would not be found again."""
+    for key in keys:
+        plain = _plain(key)
+        if (isinstance(plain, float) and plain != plain) or plain not in {key}:
+            raise unusable_key(key)
+
+
+def _plain(key: Key) -> Key:
+    return key.item() if isinstance(key, np.generic) else key
 
 
 def are_different(keys: Sequence[Key]) -> bool:

@@ -39,7 +39,7 @@ static int read_row(const real *x, const unsigned char *observed, double gap, wo
             return TIDES_VALUE_MISSING;
         if (seen) {
             w->row[d] = (x[d] - input_shift[d]) / input_scale[d];
-            if (!(w->row[d] < TIDES_LARGEST && w->row[d] > -TIDES_LARGEST))
+            if (!(w->row[d] < (real)TIDES_LARGEST && w->row[d] > -(real)TIDES_LARGEST))
                 return TIDES_VALUE_NOT_FINITE;
         }
         if (TIDES_MASKED)
