@@ -176,7 +176,7 @@ def _plain(x: Any) -> Any:
 
 def _unmasked(x: NDArray[Any]) -> NDArray[Any]:
     """What is masked is missing, whatever stands behind the mask."""
-    return x.astype(np.float64).filled(np.nan) if isinstance(x, np.ma.MaskedArray) else x
+    return np.ma.filled(x.astype(np.float64), np.nan) if isinstance(x, np.ma.MaskedArray) else x
 
 
 def _is_missing(value: Any) -> bool:
