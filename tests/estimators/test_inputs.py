@@ -1,11 +1,12 @@
 """What `fit` and `predict` accept, and what they say about the rest."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import cross_val_score, train_test_split
+from sklearn.model_selection import cross_val_score, cross_validate, train_test_split
 
 from tests.estimators.series import FAST, levels
 from tides.data import IrregularDataset, from_wide
@@ -151,3 +152,31 @@ def test_parts_that_scikit_learn_cuts_keep_their_names() -> None:
     model = TIDESClassifier(**QUICK).fit(train)
     assert model.schema_.channels == ("a", "b")
     assert set(model.predict(test)) <= {"low", "high"}
+
+
+def test_a_model_that_was_trained_with_times_wants_times() -> None:
+    rng, y = np.random.default_rng(0), np.arange(12) % 2
+    X, times = rng.normal(size=(12, 2, 5)), np.arange(5.0) * 100
+    for trained in (TIDESClassifier(**QUICK).fit(X, y, times=times), TIDESClassifier(**QUICK).fit(levels(12))):
+        assert len(trained.predict(X, times=times)) == 12
+        for call in (lambda one: one.predict(X), lambda one: one.score(X, y)):
+            with pytest.raises(DataError, match="times: found none, but the model was trained with times"):
+                call(trained)
+    with pytest.raises(DataError, match="times: found none"):
+        # Without metadata routing scikit-learn gives them to `fit` alone.
+        cross_validate(TIDESClassifier(**QUICK), X, y, params={"times": times}, cv=2, error_score="raise")
+    for without in (TIDESClassifier(**QUICK), TIDESClassifier(unit="h", **QUICK)):
+        assert len(without.fit(X, y).predict(X)) == 12
+
+
+def test_an_array_with_more_channels_than_steps_is_doubted() -> None:
+    rng, y = np.random.default_rng(0), np.arange(12) % 2
+    X = rng.normal(size=(12, 5, 2))
+    with pytest.warns(UserWarning, match=r"X: read 12 series of 5 channels and 2 steps; state layout='time-first'"):
+        TIDESClassifier(**QUICK).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = TIDESClassifier(layout="channels-first", **QUICK).fit(X, y)
+        model = TIDESClassifier(layout="time-first", **QUICK).fit(X, y)
+        model = TIDESClassifier(**QUICK).fit(X.transpose(0, 2, 1), y)
+        model.predict(X[:, :2, :1])  # the beginning of a series, of a model that knows how many channels there are

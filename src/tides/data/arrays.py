@@ -14,6 +14,8 @@ from tides.data.sources import shown
 from tides.errors import DataError
 
 Layout = Literal["channels-first", "time-first"]
+STEPS = "step"
+"""The unit of series without times of their own."""
 
 
 def from_arrays(
@@ -65,7 +67,7 @@ def from_arrays(
     if channels is None:
         channels = [f"channel_{i}" for i in range(values[0].shape[1])]
     if unit is None and times is None:
-        unit = "step"
+        unit = STEPS
     return IrregularDataset(series, schema=Schema(tuple(channels), unit, class_names=names))
 
 

@@ -1,5 +1,6 @@
 """Whatever `fit` and `predict` are given, as one data set: tables, arrays, lists, dictionaries, data sets."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tides.data.arrays import Layout, from_arrays
+from tides.data.arrays import STEPS, Layout, from_arrays
 from tides.data.attributes import LabelKind
 from tides.data.clock import count_offset, encode_dates
 from tides.data.columns import is_text, plain
@@ -132,6 +133,8 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     if schema is not None and schema.origin is not None and not _has_dates(times):
         found = "none" if times is None else "numbers"
         raise DataError(f"times: found {found}, but the model was trained on dates; give dates")
+    if schema is None:
+        _doubt_layout(X, columns.layout)
     offset = 0 if schema is None else schema.offset
     if times is not None and len(times):
         if schema is None and not _has_dates(times):
@@ -151,7 +154,23 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
         raise DataError(
             f"X: arrays have no static columns; the model wants {_some([column.name for column in schema.static])}"
         )
+    # A unit that the constructor states may be that of steps which are so far apart.
+    if times is None and schema.unit != STEPS and columns.unit is None:
+        raise DataError(
+            "times: found none, but the model was trained with times; give them when asking and scoring too"
+        )
     return IrregularDataset(list(data), schema=schema)
+
+
+def _doubt_layout(X: Any, layout: Layout | None) -> None:
+    """Many libraries put time before the channels, which makes a few long channels look like many short ones."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if layout is None and len(shape) == 3 and shape[1] > shape[2]:
+        warnings.warn(
+            f"X: read {shape[0]} series of {shape[1]} channels and {shape[2]} steps; state layout='time-first' if it "
+            "is the other way round, layout='channels-first' if not",
+            stacklevel=6,
+        )
 
 
 def _numbers(times: Times, unit: str | None, origin: str | None, offset: int) -> tuple[Any, str | None, str | None]:
