@@ -9,7 +9,7 @@ import torch
 
 from tides.errors import ConfigError, DataError, Diverged
 from tides.experiments import runner
-from tides.experiments.engines import Answers
+from tides.experiments.engines import Answers, Failure
 from tides.experiments.runner import Cell, Context, run_cells
 from tides.records import Record, read_records, write_record
 
@@ -171,6 +171,18 @@ def test_a_stack_that_another_run_computes_is_left_to_it(training: Toy, tmp_path
     assert "another process computes it in" in outcome.failed["theirs"]
     assert training.calls == [[2, 3]]
     assert run_cells(two, tmp_path).computed == 2
+
+
+def test_a_stack_that_another_run_completes_meanwhile_is_no_failure(training: Toy, tmp_path: Path) -> None:
+    class Refused:
+        shares_files = True
+
+        def run(self, jobs: Any, **_: Any) -> Answers[Any]:
+            yield next(iter(jobs)), Failure("another process computes it")
+            run_cells(cells(range(2)), tmp_path)
+
+    outcome = run_cells(cells(range(2)), tmp_path, engine=Refused())
+    assert (outcome.cached, outcome.computed, outcome.failed) == (2, 0, {})
 
 
 def test_a_stack_that_another_run_has_computed_meanwhile_is_not_computed_again(training: Toy, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def run_cells(
         for name, answer in answers:
             postponed -= len(stacks[name])
             if isinstance(answer, Failure):
-                failed[_title(stacks[name][0])] = answer.message
+                failed[name] = answer.message
             else:
                 for cell, found in zip(stacks[name], answer, strict=True):
                     if isinstance(found, Record):
@@ -170,8 +170,12 @@ def run_cells(
                         unavailable[_title(cell)] = found
                 _remove(_scratch(stacks[name][0], folder))
             board.end(name)
+    # What another run was computing may be there by now.
+    missing = {name: group for name in failed if (group := pending(stacks[name], folder))}
+    reasons = {_title(group[0]): failed[name] for name, group in missing.items()}
+    elsewhere = sum(len(stacks[name]) for name in failed if name not in missing)
     seconds = time.perf_counter() - start
-    return Outcome(len(cells) - len(todo), computed, failed, seconds, unavailable, postponed)
+    return Outcome(len(cells) - len(todo) + elsewhere, computed, reasons, seconds, unavailable, postponed)
 
 
 @dataclass(frozen=True)
