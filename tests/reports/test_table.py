@@ -1,3 +1,5 @@
+from tides.reports import zoo
+from tides.reports.page import picture
 from tides.reports.table import Table
 
 TABLE = Table(["model", "Δ=1"], [["a<b", "1.5\n[1–2]"], ["longer", "20"]], "Errors & more")
@@ -28,3 +30,18 @@ def test_markdown_and_latex() -> None:
     assert r"model & a\_b \\" in latex
     assert r"TIDES\_$\Lambda$ & 1.0 $\pm$ 0.1 {\scriptsize 5 \% | rest} \\" in latex
     assert latex.count(r"\begin{") == latex.count(r"\end{") == 2
+
+
+def test_words_between_backticks_are_code() -> None:
+    table = Table(["a"], [["1.0\n`walker` splits"]], "On `r<s` splits.")
+    assert "<caption>On <code>r&lt;s</code> splits.</caption>" in table.to_html()
+    assert '<span class="note"><code>walker</code> splits</span>' in table.to_html()
+    assert r"{\scriptsize \texttt{walker} splits}" in table.to_latex()
+    assert "<figcaption>In <code>steps</code></figcaption>" in picture("data:", "a", "In `steps`")
+
+
+def test_latex_knows_every_letter_of_the_tables() -> None:
+    """What `inputenc` does not: Greek and mathematics."""
+    rows = [[fact["what"], fact["when"]] for fact in zoo.facts()]
+    latex = Table(["error ÷ best", "Δ √ ≈ →"], rows, "λ = exp(−e^ν + ie^θ), δ, Λ, …").to_latex()
+    assert not {letter for letter in latex if ord(letter) > 0xFF}

@@ -45,11 +45,16 @@ def heading(text: str) -> str:
 
 def paragraph(text: str) -> str:
     """Plain text; words between backticks are set as code."""
+    return f"<p>{marked(text)}</p>"
+
+
+def marked(text: str) -> str:
+    """Escaped text in which words between backticks are set as code."""
     pieces = escape(text).split("`")
-    return "<p>" + "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces)) + "</p>"
+    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def picture(data_uri: str, alternative: str, caption: str) -> str:
     """An inline image with its caption; on a narrow screen it scrolls by itself, as tables do."""
     image = f'<div class="scroll"><img src="{data_uri}" alt="{escape(alternative)}"></div>'
-    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{image}<figcaption>{marked(caption)}</figcaption></figure>"

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from io import StringIO
 
+from tides.reports.page import marked
+
 
 @dataclass(frozen=True)
 class Table:
@@ -18,7 +20,7 @@ class Table:
         """A scrollable table; lines after the first of a cell are printed small."""
         head = "".join(f"<th>{escape(title)}</th>" for title in self.columns)
         body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in self.rows)
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        caption = f"<caption>{marked(self.caption)}</caption>" if self.caption else ""
         return f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
     def to_csv(self) -> str:
@@ -61,8 +63,8 @@ class Table:
 
 def _cell(text: str) -> str:
     value, *notes = text.split("\n")
-    small = "".join(f'<span class="note">{escape(note)}</span>' for note in notes)
-    return f"<td>{escape(value)}{small}</td>"
+    small = "".join(f'<span class="note">{marked(note)}</span>' for note in notes)
+    return f"<td>{marked(value)}{small}</td>"
 
 
 def _pipe_cell(text: str) -> str:
@@ -82,15 +84,30 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "×": r"$\times$",
+    "÷": r"$\div$",
+    "≈": r"$\approx$",
+    "√": r"$\surd$",
+    "→": r"$\to$",
     "Δ": r"$\Delta$",
     "Λ": r"$\Lambda$",
+    "δ": r"$\delta$",
+    "θ": r"$\theta$",
+    "λ": r"$\lambda$",
+    "ν": r"$\nu$",
     "≤": r"$\le$",
     "≥": r"$\ge$",
     "−": r"$-$",
     "–": "--",
+    "…": r"\ldots{}",
 }
 
 
 def _latex(text: str) -> str:
-    value, *notes = ("".join(_LATEX.get(letter, letter) for letter in line) for line in text.split("\n"))
+    value, *notes = map(_latex_line, text.split("\n"))
     return value + "".join(rf" {{\scriptsize {note}}}" for note in notes)
+
+
+def _latex_line(text: str) -> str:
+    """Words between backticks are set as code: a backtick alone would open a quotation."""
+    pieces = "".join(_LATEX.get(letter, letter) for letter in text).split("`")
+    return "".join(rf"\texttt{{{piece}}}" if i % 2 else piece for i, piece in enumerate(pieces))
