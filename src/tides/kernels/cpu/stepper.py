@@ -14,6 +14,7 @@ from tides.functional.ssm import SSMState
 from tides.functional.tail import TailWeights
 from tides.kernels.column_norm import column_forms
 from tides.kernels.cpu import step_loops as loops
+from tides.kernels.cpu import step_parts as parts
 from tides.kernels.cpu.intervals import METHODS
 from tides.kernels.cpu.panels import aligned, panel_lanes, panels
 from tides.kernels.cpu.threads import run_jobs, spans
@@ -21,7 +22,7 @@ from tides.kernels.mixing import drive_kernel, readout_kernel
 from tides.kernels.stepping import StepBlock, StepModel
 
 _REPARAMS = {"standard": 0, "exp": 1, "stable": 2, "softplus": 3}
-_NORMS = {"batch": loops.BATCH_NORM, "layer": loops.LAYER_NORM, "rms": loops.RMS_NORM}
+_NORMS = {"batch": parts.BATCH_NORM, "layer": parts.LAYER_NORM, "rms": parts.RMS_NORM}
 _POOLS = {None: loops.NO_POOL, "mean": loops.MEAN_POOL, "last": loops.LAST_POOL, "time": loops.TIME_POOL}
 
 # Fewer streams than this are through before another thread has begun.
@@ -207,14 +208,14 @@ def _pack_mix(mix: Mix, weights: _Packer, forms: _Packer, eps: float, *, inwards
         raise BackendUnavailable("compiled step: rank='diag' is not compiled; use the model's own `step`")
     if isinstance(mix, StaticMix):
         weights.linear(*_without_bias(make(mix.base[None, ..., None].double(), None)))
-        return begin, loops.STATIC, 0, -1
+        return begin, parts.STATIC, 0, -1
     if mix.down is not None:
         bias = mix.down.new_zeros(mix.down.shape[0]) if mix.down_bias is None else mix.down_bias
         weights.linear(mix.down, bias)
     factors = mix_factors(mix)[None].detach().double()
     norm = None if mix.norm is None else mix.norm.detach()[None].double()
     weights.linear(*_without_bias(make(factors, norm)))
-    kind, rank = loops.FULL if mix.down is None else loops.LOW_RANK, mix.up.shape[-1]
+    kind, rank = parts.FULL if mix.down is None else parts.LOW_RANK, mix.up.shape[-1]
     if mix.norm is None:
         return begin, kind, rank, -1
     first, second = torch.triu_indices(rank + 1, rank + 1)
