@@ -38,6 +38,7 @@ def test_words_between_backticks_are_code() -> None:
     assert '<span class="note"><code>walker</code> splits</span>' in table.to_html()
     assert r"{\scriptsize \texttt{walker} splits}" in table.to_latex()
     assert "<figcaption>In <code>steps</code></figcaption>" in picture("data:", "a", "In `steps`")
+    assert "<td>a`b</td>" in Table(["a"], [["a`b"]]).to_html()
 
 
 def test_latex_knows_every_letter_of_the_tables() -> None:

@@ -49,8 +49,9 @@ def paragraph(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Escaped text in which words between backticks are set as code."""
-    pieces = escape(text).split("`")
+    """Escaped text in which words between backticks are set as code; one without its partner stays what it is."""
+    text = escape(text)
+    pieces = [text] if text.count("`") % 2 else text.split("`")
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 

@@ -109,5 +109,6 @@ def _latex(text: str) -> str:
 
 def _latex_line(text: str) -> str:
     """Words between backticks are set as code: a backtick alone would open a quotation."""
-    pieces = "".join(_LATEX.get(letter, letter) for letter in text).split("`")
+    text = "".join(_LATEX.get(letter, letter) for letter in text)
+    pieces = [text] if text.count("`") % 2 else text.split("`")
     return "".join(rf"\texttt{{{piece}}}" if i % 2 else piece for i, piece in enumerate(pieces))
