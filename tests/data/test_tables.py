@@ -2,6 +2,7 @@
 
 import datetime as dt
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from tides.data import IrregularDataset, Schema, collate, from_long, from_wide
 from tides.errors import DataError
+from tides.estimators.inputs import is_table
 
 LONG: dict[str, Any] = {
     "patient": ["b", "a", "a", "b", "a"],
@@ -89,6 +91,17 @@ def test_every_file(tmp_path: Path, suffix: str, spill: bool) -> None:
         frame.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
     folder = tmp_path / "spill" if spill else None
     same(from_long(frame, **WHOLE_ROLES), from_long(path, **WHOLE_ROLES, spill=folder))
+
+
+def test_a_lazy_frame_computes_only_what_is_read() -> None:
+    wide = pl.LazyFrame({"i": [1, 1], "t": [0.0, 1.0], "x": [1.0, 2.0], "text": ["a", "b"]})
+    lazy = wide.with_columns(pl.col("text").cast(pl.Int64).alias("never"))  # fails where it is computed
+    assert from_wide(lazy, id="i", time="t", channels=["x"]).channels == ("x",)
+    with pytest.raises(DataError, match=r"label='y' is not a column; the table has 'i', 't', 'x', 'text', 'never'"):
+        from_wide(lazy, id="i", time="t", channels=["x"], label="y")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert is_table(lazy)
 
 
 def test_folder_of_parquet_files(tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ def encode_static(
         place = {category: i for i, category in enumerate(column.categories)}
         unknown = [class_name(value) for value in values if class_name(value) not in place]
         if unknown:
-            raise DataError(f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}")
+            raise DataError(
+                f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}; where nothing stands, it "
+                "counts as none of them"
+            )
         positions = np.array([place[class_name(value)] for value in values], np.int64)
         table = positions[:, None].astype(np.float64) if column.ordinal else np.eye(len(place))[positions]
         table = np.vstack([table, np.full((1, table.shape[1]), np.nan)])

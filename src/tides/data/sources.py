@@ -69,8 +69,7 @@ def open_table(source: Any) -> Table:
         return _arrow(source, "table")
     library = type(source).__module__.partition(".")[0]
     if library == "polars":
-        frame = source.collect() if hasattr(source, "collect") else source
-        return _arrow(frame.to_arrow(), "table")
+        return _lazy(source) if hasattr(source, "collect") else _arrow(source.to_arrow(), "table")
     if library == "pandas" and hasattr(source, "columns"):
         return _pandas(source)
     raise DataError(
@@ -86,6 +85,16 @@ def _arrow(table: Any, name: str) -> Table:
         yield {column: table.column(column) for column in wanted}
 
     return Table(name, measured(table.column_names), chunks)
+
+
+def _lazy(frame: Any) -> Table:
+    """A query of polars, which is asked for the wanted columns only."""
+
+    def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
+        found = frame.select(wanted).collect().to_arrow()
+        yield {column: found.column(column) for column in wanted}
+
+    return Table("table", tuple(frame.collect_schema().names()), chunks)
 
 
 def _pandas(frame: Any) -> Table:

@@ -63,7 +63,8 @@ def is_table(X: Any) -> bool:
     if isinstance(X, (str, Path)):
         return True
     library = type(X).__module__.partition(".")[0]
-    return library in ("pandas", "polars", "pyarrow") and hasattr(X, "columns")
+    # Asked of the type, since a lazy frame would look its columns up.
+    return library in ("pandas", "polars", "pyarrow") and hasattr(type(X), "columns")
 
 
 def has_text(X: Any, column: str) -> bool:
