@@ -100,6 +100,15 @@ def test_what_begins_as_a_list_or_table_is_not_read_as_a_word(text: str) -> None
         config.parse_settings([f"model={text}"])
 
 
+@pytest.mark.parametrize("text", ["lr = nan", "[train]\nlr = [1.0, -inf]", "[[row]]\n[row.model]\nlr = {low = inf}"])
+def test_numbers_that_no_record_can_hold_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"lr.*: found (nan|-?inf), wanted a finite number"):
+        config.read_toml(tmp_path / "own.toml")
+    with pytest.raises(ConfigError, match=r"^train.lr: found nan, wanted a finite number"):
+        config.parse_settings(["train.lr=nan"])
+
+
 def test_put_makes_the_tables_on_the_way() -> None:
     found: dict[str, Any] = {"model": {"rank": 2}}
     config.put(found, "model.depth", 3)

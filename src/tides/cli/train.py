@@ -47,7 +47,7 @@ def train(
     from tides.cli.own_table import check_table, metric_lines, write_page
     from tides.cli.words import listed
     from tides.errors import ConfigError, DataError, TidesError
-    from tides.experiments.config import parse_settings, put
+    from tides.experiments.config import parse_settings, put, read_toml
     from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
@@ -62,7 +62,7 @@ def train(
     if not 0 <= test < 1:
         raise ConfigError(f"--test: found {test}, wanted a share from 0 up to, not including, 1")
 
-    given = _read(own)
+    given = {} if own is None else read_toml(own, "--config ")
     for name, setting in parse_settings(settings or []).items():
         put(given, name, setting)
 
@@ -124,19 +124,6 @@ def train(
         print(f"on {len(test_part or ())} series that were kept apart:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    import tomllib
-
-    from tides.errors import ConfigError
-
-    if path is None:
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--config {path}: {error}") from error
 
 
 def _estimator(

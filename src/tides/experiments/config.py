@@ -42,11 +42,17 @@ def load(experiment: str, variant: str, *, quick: bool, settings: Sequence[str])
 
 def load_file(path: Path, *, quick: bool, settings: Sequence[str]) -> dict[str, Any]:
     """The same from a file of one's own, such as the one a sweep has chosen."""
+    return _resolve(read_toml(path, "--config "), quick, settings)
+
+
+def read_toml(path: Path, option: str = "") -> dict[str, Any]:
+    """What a file of one's own holds; `option` is where it was named."""
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--config {path}: {error}") from error
-    return _resolve(config, quick, settings)
+        raise ConfigError(f"{option}{path}: {error}") from error
+    _check_finite(found)
+    return found
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -62,7 +68,20 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"--set {setting}: no TOML value ({error}); wanted one such as 3, true, [1, 2] or {{depth = 2}}"
             ) from error
+    _check_finite(found)
     return found
+
+
+def _check_finite(value: Any, where: str = "") -> None:
+    """Raise for a number that a record could not hold; TOML knows them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: found {value}, wanted a finite number")
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _check_finite(entry, f"{where}.{name}" if where else name)
+    elif isinstance(value, list):
+        for entry in value:
+            _check_finite(entry, where)
 
 
 def _resolve(config: dict[str, Any], quick: bool, settings: Sequence[str]) -> dict[str, Any]:

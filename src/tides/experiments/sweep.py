@@ -3,7 +3,6 @@
 Any number of processes may work on one storage; see `tides.experiments.sweep_study` for how they share the trials.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, TidesError
 from tides.experiments import EXPERIMENTS
-from tides.experiments.config import build, default_variant, load, parse_settings
+from tides.experiments.config import build, default_variant, load, parse_settings, read_toml
 from tides.experiments.runner import Cell
 from tides.experiments.sweep_space import PAPER_SPACES, Choice, Real, Settings, Space, Whole, parse_space
 from tides.experiments.sweep_target import (
@@ -114,10 +113,7 @@ def paper_sweeps(
 
 def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str) -> Sweep:
     """The sweep that a user's TOML file describes."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    content = read_toml(path)
     own: Settings = content.pop("settings", {})
     if not isinstance(own, dict):
         raise ConfigError(f"settings: found {own!r}, wanted a table of settings")
