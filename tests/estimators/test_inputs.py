@@ -167,15 +167,20 @@ def test_a_model_that_was_trained_with_times_wants_times() -> None:
         cross_validate(TIDESClassifier(**QUICK), X, y, params={"times": times}, cv=2, error_score="raise")
     for without in (TIDESClassifier(**QUICK), TIDESClassifier(unit="h", **QUICK)):
         assert len(without.fit(X, y).predict(X)) == 12
+    samples = IrregularDataset(list(levels(12)), unit="sample")  # as the data sets of the UEA archive are counted
+    assert len(TIDESClassifier(**QUICK).fit(samples).predict(X)) == 12
 
 
 def test_an_array_with_more_channels_than_steps_is_doubted() -> None:
     rng, y = np.random.default_rng(0), np.arange(12) % 2
     X = rng.normal(size=(12, 5, 2))
-    with pytest.warns(UserWarning, match=r"X: read 12 series of 5 channels and 2 steps; state layout='time-first'"):
+    with pytest.warns(UserWarning, match=r"X: read 5 channels of at most 2 steps; state layout='time-first'"):
         TIDESClassifier(**QUICK).fit(X, y)
+    with pytest.warns(UserWarning, match=r"X: read 5 channels"):
+        TIDESClassifier(**QUICK).fit(list(X), y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        TIDESClassifier(**QUICK).fit([*X.transpose(0, 2, 1), X[0, :2, :1]], [*y, 0])  # one is short, others are not
         model = TIDESClassifier(layout="channels-first", **QUICK).fit(X, y)
         model = TIDESClassifier(layout="time-first", **QUICK).fit(X, y)
         model = TIDESClassifier(**QUICK).fit(X.transpose(0, 2, 1), y)

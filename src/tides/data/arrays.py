@@ -1,5 +1,6 @@
 """Data sets from arrays: aeon collections, lists of ragged arrays, PyPOTS dictionaries."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -50,6 +51,8 @@ def from_arrays(
     values = _cases(X, layout or "channels-first")
     if not values:
         raise DataError("X holds no case")
+    if layout is None:
+        _doubt_layout(values)
     clocks = _clocks(times, values)
     labels, names = _labels(y, len(values), label_kind, class_names)
     if groups is not None and len(groups) != len(values):
@@ -93,6 +96,17 @@ def _cases(X: Any, layout: Layout) -> list[NDArray[np.floating[Any]]]:
         other = "channels-first" if layout == "time-first" else "time-first"
         raise DataError(f"X: cases have {widths} channels under layout={layout!r}; did you mean layout={other!r}?")
     return cases
+
+
+def _doubt_layout(cases: list[NDArray[Any]]) -> None:
+    """Many libraries put time before the channels, which makes a few long channels look like many short ones."""
+    steps, channels = max(len(one) for one in cases), cases[0].shape[1]
+    if channels > steps:
+        warnings.warn(
+            f"X: read {channels} channels of at most {steps} steps; state layout='time-first' if it is the other way "
+            "round, layout='channels-first' if not",
+            stacklevel=3,
+        )
 
 
 def _floats(array: Any, what: str) -> NDArray[np.floating[Any]]:

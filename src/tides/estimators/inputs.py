@@ -1,6 +1,5 @@
 """Whatever `fit` and `predict` are given, as one data set: tables, arrays, lists, dictionaries, data sets."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,6 +18,7 @@ from tides.data.schema import Schema, StaticColumn
 from tides.data.series import IrregularSeries
 from tides.data.sources import open_table
 from tides.data.tables import from_long, from_wide
+from tides.data.uea import UNIT as SAMPLES
 from tides.errors import ConfigError, DataError
 from tides.estimators.questions import in_utc
 
@@ -134,8 +134,6 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
     if schema is not None and schema.origin is not None and not _has_dates(times):
         found = "none" if times is None else "numbers"
         raise DataError(f"times: found {found}, but the model was trained on dates; give dates")
-    if schema is None:
-        _doubt_layout(X, columns.layout)
     offset = 0 if schema is None else schema.offset
     if times is not None and len(times):
         if schema is None and not _has_dates(times):
@@ -143,7 +141,10 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
         times, unit, origin = _numbers(times, unit, origin, offset)
         if schema is not None and schema.unit is None and origin is not None:
             raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
-    data = from_arrays({"X": X["X"]} if _is_dictionary(X) and "X" in X else X, times, layout=columns.layout, unit=unit)
+    layout = columns.layout
+    if schema is not None and layout is None:  # as in training, where it was wondered at if need be
+        layout = "time-first" if _is_dictionary(X) else "channels-first"
+    data = from_arrays({"X": X["X"]} if _is_dictionary(X) and "X" in X else X, times, layout=layout, unit=unit)
     if schema is None:
         return IrregularDataset(list(data), schema=replace(data.schema, origin=origin, offset=offset))
     if len(data.channels) != len(schema.channels):
@@ -156,22 +157,11 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
             f"X: arrays have no static columns; the model wants {_some([column.name for column in schema.static])}"
         )
     # A unit that the constructor states may be that of steps which are so far apart.
-    if times is None and schema.unit != STEPS and columns.unit is None:
+    if times is None and schema.unit not in (STEPS, SAMPLES) and columns.unit is None:
         raise DataError(
             "times: found none, but the model was trained with times; give them when asking and scoring too"
         )
     return IrregularDataset(list(data), schema=schema)
-
-
-def _doubt_layout(X: Any, layout: Layout | None) -> None:
-    """Many libraries put time before the channels, which makes a few long channels look like many short ones."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if layout is None and len(shape) == 3 and shape[1] > shape[2]:
-        warnings.warn(
-            f"X: read {shape[0]} series of {shape[1]} channels and {shape[2]} steps; state layout='time-first' if it "
-            "is the other way round, layout='channels-first' if not",
-            stacklevel=6,
-        )
 
 
 def _numbers(times: Times, unit: str | None, origin: str | None, offset: int) -> tuple[Any, str | None, str | None]:

@@ -64,6 +64,7 @@ class AeonTIDESClassifier(BaseClassifier):  # type: ignore[misc]
             epochs=self.epochs,
             class_weight=self.class_weight,
             random_state=self.random_state,
+            layout="channels-first",  # as aeon has it
             **(self.options or {}),
         ).fit(values, y, times=times)
         return self
