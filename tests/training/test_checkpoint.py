@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from tides.errors import ConfigError, DataError, TidesError
 from tides.training import checkpoint
 from tides.training.checkpoint import CheckpointFolder, difference
+from tides.training.population_state import PopulationState
 from tides.training.state import RunState
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +90,12 @@ def test_another_run_is_refused_by_name(tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, {"config": {"lr": 0.1, "epochs": 3}}, RunState).save(*some(1))
     with pytest.raises(ConfigError, match=r"^lr: the run in .* has 0\.1, found 0\.2"):
         CheckpointFolder(tmp_path, {"config": {"lr": 0.2, "epochs": 3}}, RunState).load()
+
+
+def test_a_run_of_another_kind_is_refused_and_not_called_damaged(tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path, {"model": "a"}, PopulationState).save(PopulationState.start(2), {})
+    with pytest.raises(ConfigError, match="holds the run of another model"):
+        CheckpointFolder(tmp_path, {"model": "b"}, RunState).load()
 
 
 def test_what_an_older_run_did_not_record_is_not_compared(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import tides
 from tides.data import IrregularDataset
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
 from tides.nn import SequenceClassifier, TIDESConfig
 from tides.training import Classification, TrainConfig, fit, members
 from tides.training.lanes import Member, ResidentSeries, class_logits, fit_side_by_side
@@ -216,6 +216,17 @@ def test_a_model_that_diverges_at_once_keeps_the_weights_it_began_with() -> None
     (found,) = fit_side_by_side([replace(one, view=poison)], SETTINGS)
     assert (found.stopped, found.best_epoch, found.best) == ("diverged", 0, {})
     assert torch.equal(weights(one.model), wanted)  # type: ignore[arg-type]
+
+
+def test_members_that_cannot_be_trained_are_named() -> None:
+    _, resident = problem()
+    one, none = member(0, resident), torch.arange(0)
+    with pytest.raises(DataError, match="member 1: it has no training series"):
+        fit_side_by_side([member(1, resident), replace(one, train=none)], SETTINGS)
+    with pytest.raises(DataError, match="member 0: it has no validation series"):
+        fit_side_by_side([replace(one, validation=resident.rows(none))], SETTINGS)
+    with pytest.raises(ConfigError, match="models: found one of them twice"):
+        fit_side_by_side([one, replace(one, seed=1)], SETTINGS)
 
 
 def test_settings_that_lanes_do_not_know_are_refused() -> None:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -278,3 +279,26 @@ def test_what_a_population_refuses() -> None:
         fit_population(models, Forecasting(), data, {}, progress=False)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="data: found 1 data sets, wanted one for each of 3 models"):
         population_losses(models, Forecasting(), [data[0][1]])
+
+
+def test_classes_that_a_model_does_not_have_are_named_before_training() -> None:
+    """A stack looks at no label, and on a GPU a wrong one ends the process."""
+    data = folds(Classification())
+    one = SequenceClassifier(TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1), classes=2)
+    other = SequenceClassifier(TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1), classes=2)
+    fine = tuple(part[np.flatnonzero(part.labels < 2)] for part in data[0])
+    wrong = (fine[0], collate(data[1][1]))
+    with pytest.raises(DataError, match="member 1: labels: found classes 0 to 2, the model has 2"):
+        fit_population([one, other], Classification(), [fine, wrong], settings(), progress=False)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_a_member_in_whose_data_nothing_is_scored_is_named(part: str) -> None:
+    def unasked(data: IrregularDataset) -> IrregularDataset:
+        return IrregularDataset([one.replace(target=one.target * np.nan, target_observed=None) for one in data])
+
+    train, val = folds(Forecasting())[0]
+    empty = (unasked(train), val) if part == "training" else (train, unasked(val))
+    models = [forecaster(seed) for seed in range(2)]
+    with pytest.raises(DataError, match=f"member 1: nothing in its {part} set is scored"):
+        fit_population(models, Forecasting(), [(train, val), empty], settings(calibrate="time"), progress=False)

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
-from tides.errors import ConfigError
+from tides.data.batch import IrregularBatch
+from tides.data.dataset import IrregularDataset
+from tides.errors import ConfigError, DataError
 from tides.training.config import TrainConfig
 
 
@@ -15,12 +18,38 @@ def check_model(model: Any) -> None:
         raise ConfigError(f"model: found a {type(model).__name__}, wanted a torch module")
 
 
+def check_trainable(model: nn.Module) -> None:
+    """Raise unless it has something to learn."""
+    if next(model.parameters(), None) is None:
+        raise ConfigError(f"model: {type(model).__name__} has no parameters to train; `evaluate` takes it as it is")
+
+
 def check_members(models: Sequence[Any], parts: int, kind: str) -> None:
-    """Raise unless there are modules, and as many parts of the data."""
+    """Raise unless there are modules that learn, and as many parts of the data."""
     if not models or len(models) != parts:
         raise ConfigError(f"data: found {parts} {kind}, wanted one for each of {len(models)} models")
     for model in models:
         check_model(model)
+        check_trainable(model)
+
+
+def check_distinct(models: Sequence[nn.Module]) -> None:
+    """Raise if a model that is trained stands twice among them."""
+    if len(set(map(id, models))) < len(models):
+        raise ConfigError("models: found one of them twice, wanted a model of its own for each member")
+
+
+def check_classes(member: int, model: nn.Module, part: IrregularDataset | IrregularBatch) -> None:
+    """Raise if a series is of a class that a classifier does not have: where models are stacked, or on a GPU, nobody
+    looks at labels later."""
+    given: Any = part.targets if isinstance(part, IrregularBatch) else part.labels
+    labels = torch.empty(0) if given is None else torch.as_tensor(given)
+    known = getattr(model, "classes", None)
+    if labels.is_floating_point() or not isinstance(known, int) or not labels.numel():
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= known:
+        raise DataError(f"member {member}: labels: found classes {low} to {high}, the model has {known}")
 
 
 def check_task(task: Any) -> None:

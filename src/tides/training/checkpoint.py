@@ -6,7 +6,8 @@ under a new name first and the old one removed last, so that a process killed at
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -86,24 +87,30 @@ class CheckpointFolder(Generic[S]):
         if not self.path.exists():
             self._clear()
             return None
-        try:
+        with self._readable():
             content = json.loads(self.path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
-                raise DataError(f"{self.path}: found format {content['format']}, wanted {FORMAT}")
-            name = str(content["tensors"])
-            state, identity = self._kind.from_dict(content["state"]), content["identity"]
+                raise DataError(f"found format {content['format']}, wanted {FORMAT}")
+            name, identity = str(content["tensors"]), content["identity"]
             serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
-            tensors = load_file(self.folder / name)
             if not isinstance(identity, dict):
                 raise DataError(f"identity is a {type(identity).__name__}")
+        # Before the rest is read: that of another kind of run has another form.
+        self._check(identity)
+        with self._readable():
+            state, tensors = self._kind.from_dict(content["state"]), load_file(self.folder / name)
+        self._serial = serial
+        self._clear()
+        return Checkpoint(state, tensors)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise DataError(
                 f"{self.path}: not a readable checkpoint ({error}); remove the folder to start anew"
             ) from error
-        self._check(identity)
-        self._serial = serial
-        self._clear()
-        return Checkpoint(state, tensors)
 
     def _check(self, found: Mapping[str, Any]) -> None:
         differs = difference(found, self.identity)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, DataError, Diverged
-from tides.training.arguments import check_config, check_model, check_task
+from tides.training.arguments import check_config, check_model, check_task, check_trainable
 from tides.training.checkpoint import Checkpoint, CheckpointFolder
 from tides.training.config import TrainConfig
 from tides.training.evaluation import answer, load_batch
@@ -259,8 +259,7 @@ def _check(
             raise ConfigError(f"data: found {type(part).__name__} as {name} set, wanted an IrregularDataset")
         if part is not None and len(part) == 0:
             raise DataError(f"data: the {name} set is empty")
-    if next(model.parameters(), None) is None:
-        raise ConfigError(f"model: {type(model).__name__} has no parameters to train; `evaluate` takes it as it is")
+    check_trainable(model)
     if config.monitor not in ("loss", *task.metrics):
         raise ConfigError(f"monitor: found {config.monitor!r}, wanted one of loss, {', '.join(task.metrics)}")
     if val is None and config.patience is not None:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tides.errors import ConfigError
+from tides.errors import ConfigError, DataError
+from tides.training.arguments import check_distinct
 from tides.training.checkpoint import CheckpointFolder
 from tides.training.config import TrainConfig
 from tides.training.lane import Lane, member_identity
@@ -50,7 +51,7 @@ def side_by_side_turns(
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Turns[list[FitResult]]:
     """`fit_side_by_side` that pauses whenever the device has work of all members, so that others can share it."""
-    _check(config)
+    _check(members, config)
     with ExitStack() as locks:
         keepers = _keepers(members, config, None if folder is None else Path(folder), locks)
         lanes = [
@@ -122,7 +123,12 @@ def _train(lanes: Sequence[Lane], config: TrainConfig, progress: Callable[[float
     count()
 
 
-def _check(config: TrainConfig) -> None:
+def _check(members: Sequence[Member], config: TrainConfig) -> None:
+    check_distinct([member.model for member in members])
+    for number, member in enumerate(members):
+        for name, count in (("training", len(member.train)), ("validation", len(member.validation.labels))):
+            if count == 0:
+                raise DataError(f"member {number}: it has no {name} series")
     if config.monitor not in _MONITORS:
         raise ConfigError(f"monitor: found {config.monitor!r}, wanted one of {', '.join(_MONITORS)}")
     for name in ("autocast", "deterministic", "bucketed"):

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from tides.data.dataset import IrregularDataset
-from tides.errors import ConfigError
-from tides.training.arguments import check_config, check_members, check_task
+from tides.errors import ConfigError, DataError
+from tides.training.arguments import check_classes, check_config, check_distinct, check_members, check_task
 from tides.training.checkpoint import CheckpointFolder
 from tides.training.config import TrainConfig
 from tides.training.identity import config_identity, members_identity, task_identity
@@ -201,6 +201,9 @@ class _Run:
             if member.stopped is not None:
                 continue
             found = {name: values[i] for name, values in numbers.items()}
+            for part, scored in (("training", found["weight"]), ("validation", found["val_weight"])):
+                if not scored:
+                    raise DataError(f"member {self.state.stacked[i]}: nothing in its {part} set is scored")
             if not found["active"] or not math.isfinite(found["val_loss"]):
                 member.stopped = "diverged"
                 continue
@@ -282,11 +285,12 @@ def _check(models: Sequence[nn.Module], task: Task, data: Sequence[tuple[Part, P
     check_task(task)
     check_config(config)
     check_members(models, len(data), "pairs (train, validation)")
-    if len(set(map(id, models))) < len(models):
-        raise ConfigError("models: found one of them twice, wanted a model of its own for each member")
+    check_distinct(models)
     for member, pair in enumerate(data):
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(part, Part) for part in pair):
             raise ConfigError(f"data of member {member}: wanted a pair (train, validation) of data sets or batches")
+        for part in pair:
+            check_classes(member, models[member], part)
     if config.monitor != "loss":
         raise ConfigError(f"monitor: found {config.monitor!r}; a population watches the validation loss, wanted 'loss'")
     if config.bucketed or config.autocast:

@@ -99,10 +99,13 @@ class PopulationSteps:
                 s["total"] / torch.where(s["weight"] > 0, s["weight"], 1),
                 s["norm"],
                 s["val_total"] / s["val_weight"],
+                s["weight"],
+                s["val_weight"],
                 self.active.double(),
             ]
         ).tolist()
-        return dict(zip(("train_loss", "gradient_norm", "val_loss", "active"), found, strict=True))
+        names = ("train_loss", "gradient_norm", "val_loss", "weight", "val_weight", "active")
+        return dict(zip(names, found, strict=True))
 
     @torch.no_grad()
     def keep(self, better: Sequence[bool], running: Sequence[bool]) -> None:
