@@ -180,6 +180,21 @@ def test_a_fixed_number_of_streams() -> None:
         StreamSession(model, streams=0)
 
 
+@pytest.mark.parametrize("late", ["reject", "replay"])
+def test_streams_that_are_observed_together_take_all_or_nothing(late: Any) -> None:
+    session = StreamSession(classifier(), streams=3, late=late, history=1, duplicate="reject")
+    for t in range(5):
+        session.step(float(t), np.full((3, 2), float(t)))
+    before = session.state_dict()
+    with pytest.raises(DataError, match="stream 1: late"):
+        session.step([5.0, 0.5, 3.5] if late == "replay" else [5.0, 0.5, 5.0], np.ones((3, 2)))
+    with pytest.raises(DataError, match="stream 2: duplicate"):
+        session.step([5.0, 5.0, 4.0], [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
+    for name, tensor in session.state_dict().items():
+        assert torch.equal(tensor, before[name]) or torch.equal(tensor.nan_to_num(), before[name].nan_to_num())
+    assert session.step([5.0, 5.0, 5.0], np.ones((3, 2))).shape == (3, 3)
+
+
 def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
     model = classifier().float()
     metadata = {"channels": ["hr", "spo2"], "classes": ["home", "icu", "died"], "unit": "h", "origin": "2031-05-01"}

@@ -74,9 +74,19 @@ class Intake:
 
     @torch.no_grad()
     def take(
-        self, keys: Sequence[Key], times: Floats, values: Floats, static: Sequence[Any] | None, offsets: Floats
+        self,
+        keys: Sequence[Key],
+        times: Floats,
+        values: Floats,
+        static: Sequence[Any] | None,
+        offsets: Floats,
+        *,
+        all_or_none: bool = False,
     ) -> Answers:
-        """Observations in this order; every one ends with a status, and the bad ones change nothing."""
+        """Observations in this order; every one ends with a status, and the bad ones change nothing.
+
+        With `all_or_none`, for keys that are all different, a rejected one raises, and none of them changes anything.
+        """
         status: list[Status] = ["taken"] * len(keys)
         reasons: dict[int, str] = {}
         found = np.full((len(keys), *self._answer_shape(offsets)), np.nan)
@@ -84,7 +94,10 @@ class Intake:
             names = [keys[i] for i in positions]
             given = None if static is None else [static[i] for i in positions]
             one = Round(self, names, times[positions], values[positions], given)
-            rows = one.run()
+            one.decide()
+            if all_or_none:
+                one.require_all()
+            rows = one.act()
             known = np.flatnonzero(rows >= 0)
             found[positions[known]] = self.answers(rows[known], offsets)
             for i in one.repair(found[positions]):

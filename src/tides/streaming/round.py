@@ -37,8 +37,8 @@ class Round:
         fresh = self.silent | np.isnan(self.last)
         self.elapsed = np.where(fresh, intake.first_gap(t), self.gap) if fresh.any() else self.gap
 
-    def run(self) -> Rows:
-        """Decide, and bring what is accepted to the model; the rows of all streams that are known afterwards."""
+    def decide(self) -> None:
+        """Say of every observation whether it is accepted; nothing changes yet."""
         intake, policy = self.intake, self.intake.policy
         self._close(~np.isfinite(self.t), "rejected", lambda i: f"t: found {self.t[i]}, wanted a finite time")
         self._close(intake.is_too_large(self.x).any(1), "rejected", self._describe_large)
@@ -53,13 +53,26 @@ class Round:
             self._take_static()
         late = self.gap < 0
         if policy.late == "replay":
-            self._replay(np.flatnonzero(late & self.open))
+            self._refuse_unplaceable(np.flatnonzero(late & self.open))
         else:
             verdict: Status = "ignored" if policy.late == "ignore" else "rejected"
             self._close(late, verdict, lambda i: f"late: found t = {self._when(i)} after {self._newest(i)}")
         if policy.duplicate != "take":
             self._close(self._is_repeated(), *self._duplicate())
-        self._step(np.flatnonzero(self.open))
+
+    def require_all(self) -> None:
+        """Raise for the first observation that is rejected."""
+        refused = [i for i, verdict in self.verdicts.items() if verdict == "rejected"]
+        if refused:
+            raise DataError(f"stream {self.keys[min(refused)]!r}: {self.reasons[min(refused)]}")
+
+    def act(self) -> Rows:
+        """Bring what is accepted to the model; the rows of all streams that are known afterwards."""
+        late = self.open & (self.gap < 0)
+        for i in np.flatnonzero(late).tolist():
+            self.intake.replay(self.keys[i], float(self.t[i]), self.x[i].copy(), self.given.get(i))
+            self.verdicts[i] = "replayed"
+        self._step(np.flatnonzero(self.open & ~late))
         return self.rows
 
     def _step(self, taken: Positions) -> None:
@@ -125,19 +138,15 @@ class Round:
                 row = self.rows[i]
                 table.static[row], table.told[row] = self.given[i].over(table.static[row]), True
 
-    def _replay(self, late: Positions) -> None:
+    def _refuse_unplaceable(self, late: Positions) -> None:
         for i in late.tolist():
-            t, x = float(self.t[i]), self.x[i].copy()
+            t, history = float(self.t[i]), self.intake.histories[int(self.rows[i])]
             too_late = self._describe_too_late(i)
             if too_late is not None:
                 self._refuse(i, "rejected", f"late: found t = {self._when(i)}, {too_late}")
-            elif self.intake.policy.duplicate != "take" and self.intake.histories[int(self.rows[i])].holds(t, x):
+            elif self.intake.policy.duplicate != "take" and history.holds(t, self.x[i]):
                 verdict, reason = self._duplicate()
                 self._refuse(i, verdict, reason(i))
-            else:
-                self.intake.replay(self.keys[i], t, x, self.given.get(i))
-                self.verdicts[i] = "replayed"
-                self.open[i] = False
 
     def _describe_too_late(self, i: int) -> str | None:
         """Why an observation cannot be put in its place; None where it can."""

@@ -89,7 +89,7 @@ class StreamSession:
         """Take in the observation `x` (d,) at `t` and answer: (k,) or, for several offsets `at`, (q, c).
 
         With `streams` > 1 and no key, x (streams, d) is one observation of every stream, `t` one time or one each.
-        An observation that is rejected raises `DataError` and changes nothing; one that is ignored changes nothing.
+        Where one is rejected the call raises `DataError` and changes nothing; one that is ignored changes nothing.
         `static` comes with a stream's first observation; a later one replaces what it names from there on.
         """
         if key is None and self.streams > 1:
@@ -107,8 +107,8 @@ class StreamSession:
     def _step_all(self, t: Any, x: Any, static: Any, at: Any) -> Floats:
         times = self.clock.encode_all(t)
         times = np.repeat(times, self.streams) if times.size == 1 else times
-        answers = self._take(list(range(self.streams)), times, x, static, at)
-        if "rejected" in answers.status:
+        answers = self._take(list(range(self.streams)), times, x, static, at, all_or_none=True)
+        if answers.reasons and "rejected" in answers.status:  # only the model could tell
             where = answers.status.index("rejected")
             raise DataError(f"stream {where}: {answers.reasons[where]}")
         return answers.values
@@ -122,7 +122,16 @@ class StreamSession:
             raise DataError(f"keys: found {keys!r}, wanted one key for each observation")
         return self._take(list(keys), self.clock.encode_all(times), X, static, at)
 
-    def _take(self, keys: list[Key], times: Floats, X: Any, static: Sequence[Any] | None, at: Any) -> Answers:
+    def _take(
+        self,
+        keys: list[Key],
+        times: Floats,
+        X: Any,
+        static: Sequence[Any] | None,
+        at: Any,
+        *,
+        all_or_none: bool = False,
+    ) -> Answers:
         values, n = self.profile.rows(X), len(keys)
         if static is not None and (isinstance(static, (str, Mapping)) or not np.iterable(static)):
             raise DataError(f"static: found {static!r}, wanted one entry for each observation")
@@ -133,7 +142,7 @@ class StreamSession:
                 f"keys, times, X: found {n}, {times.shape}, {values.shape}, "
                 f"wanted n keys, (n,) times and (n, {self.channels}) values"
             )
-        return self.intake.take(keys, times, values, static, self.check_offsets(at))
+        return self.intake.take(keys, times, values, static, self.check_offsets(at), all_or_none=all_or_none)
 
     def catch_up(
         self, times: Any, values: Any, key: Key = None, *, static: Any = None, at: Any = None
