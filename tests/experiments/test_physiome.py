@@ -110,6 +110,9 @@ def test_a_system_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     rows = (page.parent / "physiome.csv").read_text(encoding="utf-8").splitlines()
     assert rows[-1].startswith("pendulum,–,")
     assert rows[-1].count(" ± ") == 2
+    # What learns nothing was measured beside the models; the best constant was not.
+    *_, zero, last, oracle = rows[-1].split(",")
+    assert (0.8 < float(zero) < 1.2, 0.2 < float(last) < 4, oracle) == (True, True, "–")
     own_system(tmp_path, seed=1)
     assert not {cell.id for cell in cells} & {cell.id for cell in resolved("recommended", *small)}
 

@@ -54,7 +54,8 @@ def main_table(groups: Groups) -> Table:
         lines.append(line)
     known = {row["dataset"] for row in rows()}
     for name in dict.fromkeys(name for results in groups.values() for name in results if name not in known):
-        lines.append([name, "–", *(_spread(results.get(name)) for results in groups.values()), *["–"] * 5])
+        ours = [results.get(name) for results in groups.values()]
+        lines.append([name, "–", *map(_spread, ours), "–", "–", *_trivial(next(filter(None, ours)))])
     columns = ["dataset", "JGD", *(group.title for group in groups), "TIDES, published", "best published"]
     caption = "Test mean squared error: mean ± standard deviation over folds. Right: predictors that learn nothing."
     return Table([*columns, *numbers["trivial"]], lines, caption)
@@ -172,6 +173,12 @@ def time_note(results: Mapping[str, Record]) -> str:
         f"{total / 60:.1f} minutes for {len(results)} datasets ({folds} folds in all), from loading to testing; "
         f"the slowest, {slowest[0]}, took {slowest[1].seconds:.0f} s."
     )
+
+
+def _trivial(record: Record) -> list[str]:
+    """What a record says of predicting zero and the last value; nobody knows the best constant there."""
+    kinds = [[fold.get("trivial_mse", {}).get(kind) for fold in record.results["folds"]] for kind in ("zero", "last")]
+    return [*("–" if None in errors else f"{np.mean(errors):.3f}" for errors in kinds), "–"]
 
 
 def _spread(record: Record | None) -> str:
