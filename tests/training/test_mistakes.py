@@ -8,7 +8,7 @@ from torch import Tensor
 from tests.training.test_engine import Answers, Mean, config, run, series
 from tests.training.test_tasks import labelled, questions
 from tides.errors import ConfigError, DataError
-from tides.nn import Forecaster, SequenceClassifier, TIDESConfig
+from tides.nn import Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 from tides.training import Classification, Forecasting, Regression, TrainConfig, evaluate, fit
 
 
@@ -51,6 +51,16 @@ def test_a_task_that_wants_numbers_refuses_a_classifier() -> None:
     ):
         fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1), progress=False)
     fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1, calibrate="time"), progress=False)
+
+
+def test_a_model_with_too_few_answers_is_named_before_training() -> None:
+    config = TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1)
+    data = (series(4, numbers=True), None)
+    with pytest.raises(ConfigError, match=r"^task: it wants 2 numbers .*gaussian.*, SequenceRegressor was built for 1"):
+        fit(SequenceRegressor(config, 1), Regression(gaussian=True), data, TrainConfig(epochs=1), progress=False)
+    asked = (questions([[1.0], [2.0]]), None)
+    with pytest.raises(ConfigError, match=r"^task: it wants 1 numbers .*, Forecaster was built for 3"):
+        fit(Forecaster(config, 3), Forecasting(), asked, TrainConfig(epochs=1), progress=False)
 
 
 def test_data_in_which_nothing_is_scored_is_no_divergence() -> None:

@@ -42,8 +42,18 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
         scales = {"shift": torch.from_numpy(scaling.mean), "scale": torch.from_numpy(scaling.std)}
         _calibrate_static(model, train, scaling)
     if outputs is not None:
+        _check_width(model, len(outputs[0]))
         scales |= {"output_shift": outputs[0], "output_scale": outputs[1]}
     fit(torch.from_numpy(np.concatenate(gaps)), **scales)
+
+
+def _check_width(model: nn.Module, wanted: int) -> None:
+    kept = getattr(model, "output_shift", None)
+    if isinstance(kept, Tensor) and kept.numel() != wanted:
+        raise ConfigError(
+            f"task: it wants {wanted} numbers in an answer (two for each target where it is gaussian), "
+            f"{type(model).__name__} was built for {kept.numel()}"
+        )
 
 
 def _calibrate_static(model: nn.Module, train: IrregularDataset, scaling: Scaling) -> None:
