@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tides
 from tests.nn.models import small_config, unsettled
@@ -127,6 +128,17 @@ def test_a_stray_static_is_rejected_alone() -> None:
     session = StreamSession(classifier())
     answers = session.step_many(["a", "b"], [0.0, 0.0], [[1.0, 2.0]] * 2, static=[None, {"age": 3}])
     assert answers.status == ["taken", "rejected"]
+
+
+def test_answers_are_json_whatever_they_are() -> None:
+    model = forecaster(reparam="standard", variant="s5")
+    with torch.no_grad():
+        for block in model.backbone.typed_blocks():
+            block.ssm.decay.value.fill_(0.5)
+    text = [json.dumps({"t": t, "x": [1.0, 2.0], "at": [0.0, 1e9]}) for t in (0.0, 1.0)]
+    found, _, _ = run(StreamSession(model), text)
+    assert [line["forecast"][1] for line in found] == [{"at": 1e9, "channel_0": None, "channel_1": None}] * 2
+    assert all(isinstance(line["forecast"][0]["channel_0"], float) for line in found)
 
 
 def test_forecasts_have_offsets_and_names() -> None:

@@ -304,6 +304,22 @@ def test_a_silence_beyond_all_measure_is_rejected_unless_it_starts_anew() -> Non
             ask()
 
 
+@pytest.mark.parametrize("mode", ["readout", "steps"])
+def test_a_question_too_far_ahead_does_not_cost_the_stream_its_memory(mode: Any) -> None:
+    model = forecaster(mode, reparam="standard", variant="s5")
+    with torch.no_grad():
+        for block in model.backbone.typed_blocks():
+            block.ssm.decay.value.fill_(0.5)
+    asked, plain = StreamSession(model), StreamSession(model)
+    for t in range(4):
+        wanted = plain.step(float(t), [1.0, float(t)])
+        answers = asked.step_many([None], [float(t)], [[1.0, float(t)]], at=[0.0, 1e9])
+        assert answers.status == ["taken"]
+        assert answers.reasons == {}
+        np.testing.assert_allclose(answers.values[0, 0], wanted, rtol=1e-9)
+        assert not np.isfinite(answers.values[0, 1]).any()
+
+
 @pytest.mark.parametrize("task", ["class", "forecast"])
 def test_a_stream_whose_answer_is_not_finite_starts_anew(task: str) -> None:
     model = (classifier if task == "class" else forecaster)(projector_norm=False).float()

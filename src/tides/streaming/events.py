@@ -196,17 +196,17 @@ def _describe_answer(outcome: Outcome, session: StreamSession) -> dict[str, Any]
     return {name: [_short(value) for value in answer.tolist()]}
 
 
-def _named(values: NDArray[np.float64], names: Sequence[str] | None, prefix: str = "") -> dict[str, float]:
+def _named(values: NDArray[np.float64], names: Sequence[str] | None, prefix: str = "") -> dict[str, float | None]:
     if names is None or len(names) != len(values):
         names = [f"{prefix}{i}" for i in range(len(values))]
     return {name: _short(value) for name, value in zip(names, values.tolist(), strict=True)}
 
 
-def _beside(taken: Sequence[str], values: dict[str, float]) -> dict[str, Any]:
+def _beside(taken: Sequence[str], values: dict[str, float | None]) -> dict[str, Any]:
     """Values that stand beside other fields; under a field of their own where a channel has the name of one."""
     return {"values": values} if any(name in values for name in taken) else values
 
 
-def _short(value: float) -> float:
-    """Seven significant digits: what single precision holds."""
-    return float(f"{value:.7g}")
+def _short(value: float) -> float | None:
+    """Seven significant digits: what single precision holds. JSON knows finite numbers alone."""
+    return float(f"{value:.7g}") if np.isfinite(value) else None

@@ -98,16 +98,20 @@ class Round:
             return broken
         finite = whole.reshape(len(answers), -1).all(1)
         for i in np.flatnonzero(~finite & (self.rows >= 0)).tolist():
-            if self.verdicts.get(i) in ("ignored", "rejected"):
+            # A stream that answers now is sound, however far ahead it was asked.
+            if self.verdicts.get(i) in ("ignored", "rejected") or self._answers_now(i):
                 continue
             broken.append(i)
             self._restart(i)
             intake.step(self.rows[[i]], self.t[[i]], self.x[[i]], intake.first_gap(self.t[[i]]))
             self.verdicts[i], self.reasons[i] = "reset", "the answer was no finite number; the stream starts anew"
-            if not np.isfinite(intake.answers(self.rows[[i]], np.array(0.0))).all():
+            if not self._answers_now(i):
                 self._restart(i)
                 self._refuse(i, "rejected", f"x: the answer to {self.x[i].tolist()} is no finite number")
         return broken
+
+    def _answers_now(self, i: int) -> bool:
+        return bool(np.isfinite(self.intake.answers(self.rows[[i]], np.array(0.0))).all())
 
     def _restart(self, i: int) -> None:
         row = self.rows[[i]]
