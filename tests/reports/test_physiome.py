@@ -85,6 +85,21 @@ def test_published_models_that_tie_are_counted_as_in_the_paper(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_our_columns_are_compared_on_what_both_cover(tmp_path: Path) -> None:
+    """Twice and eight times the error: four times in the geometric mean; a fold that diverged counts nowhere."""
+    ours = {"REE01": [0.01, 0.03], "MAL01": [0.02, 0.02], "HOD01": [0.4, 0.4], "PUR02": [0.3, 0.3]}
+    records = [physiome_record(name, list(errors), "recommended") for name, errors in ours.items()]
+    other = {"REE01": [0.04, 0.04], "MAL01": [0.16, 0.16], "HOD01": [None, 0.1]}
+    records += [physiome_record(name, list(errors)) for name, errors in other.items()]
+    page, _ = physiome.report(write(tmp_path, *records))
+    (row,) = read(page.parent / "physiome-pairs.csv")
+    assert row["the other column"] == "tides, paper (ours)"
+    assert row["ratio"] == "0.250 0.125–0.500"
+    assert (row["better on"], row["Wilcoxon p"]) == ("2 of 2", "0.5")
+    assert "tides, recommended (ours) ÷ another column" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_what_is_above_the_floor_is_not_divided_where_nothing_is_known_of_it(tmp_path: Path) -> None:
     records = [physiome_record("MIT01", [0.0026]), physiome_record("HOD01", [None, 0.4])]
     records += [physiome_record("HOD01", [0.3, 0.4], "recommended"), physiome_record("PUR02", [None, None])]

@@ -13,6 +13,7 @@ from tides.reports.physiome_tables import (
     excess_table,
     fold_table,
     main_table,
+    pair_table,
     release_table,
     standing_table,
     time_note,
@@ -57,6 +58,10 @@ def report(folder: Path, where: Sequence[str] = (), out: Path | None = None) -> 
         if any(map(_is_published, results)):
             document.table(f"physiome-standing-{group.model}-{group.variant}", standing_table(group.title, results))
     document.say(f"Sources: {numbers['source']} {numbers['caution']}")
+    between = pair_table(groups)
+    if between.rows:
+        document.section("Among ourselves")
+        document.table("physiome-pairs", between, main=False)
     document.section("Above the noise")
     document.say(_FLOOR)
     document.table("physiome-excess", excess_table(groups), main=False)

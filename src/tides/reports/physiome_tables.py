@@ -65,7 +65,7 @@ def standing_table(title: str, results: Mapping[str, Record]) -> Table:
     """One of our columns among the seven published ones, over the datasets that it covers."""
     numbers = published("physiome")
     covered = [row for row in rows() if row["dataset"] in results]
-    ours = np.array([np.mean(fold_errors(results[row["dataset"]])) for row in covered])
+    ours = np.array([_mean(results[row["dataset"]]) for row in covered])
     ours = np.where(np.isnan(ours), np.inf, ours)
     theirs = np.array([row["mse"] for row in covered])
     exact, printed = np.column_stack([ours, theirs]), np.column_stack([ours.round(3), theirs])
@@ -107,7 +107,7 @@ def excess_table(groups: Groups) -> Table:
     lines = []
     for row in rows():
         name, best = row["dataset"], min(row["mse"])
-        means = [float(np.mean(fold_errors(results[name]))) if name in results else None for results in groups.values()]
+        means = [_mean(results[name]) if name in results else None for results in groups.values()]
         if all(mean is None for mean in means):
             continue
         line = [NOT_RUN if mean is None else DIVERGED if math.isnan(mean) else f"{mean - floor:.4f}" for mean in means]
@@ -121,6 +121,27 @@ def excess_table(groups: Groups) -> Table:
         "digits of a published error say too little about what is above the floor."
     )
     return Table(columns, lines, caption)
+
+
+def pair_table(groups: Groups) -> Table:
+    """The column with the most datasets against each other one of ours, on the datasets that both cover."""
+    first = max(groups, key=lambda group: len(groups[group]))
+    lines = []
+    for other, results in groups.items():
+        pairs = [(_mean(groups[first][name]), _mean(results[name])) for name in results if name in groups[first]]
+        found = np.array([pair for pair in pairs if not np.isnan(pair).any()])
+        if other == first or len(found) < 2:
+            continue
+        logs = np.log(found[:, 0] / found[:, 1])
+        low, high = np.exp(bootstrap_mean(logs))
+        ratio = f"{np.exp(logs.mean()):.3f}\n{low:.3f}–{high:.3f}"
+        better = f"{int((logs < 0).sum())} of {len(logs)}"
+        lines.append([other.title, ratio, better, f"{wilcoxon(logs, 0 * logs).p:.3g}"])
+    caption = (
+        f"{first.title} ÷ another column of ours, on the same folds: geometric mean of the ratio of errors with a 95 % "
+        "bootstrap interval over datasets; below 1 it is better."
+    )
+    return Table(["the other column", "ratio", "better on", "Wilcoxon p"], lines, caption)
 
 
 def release_table(groups: Groups) -> Table:
@@ -173,6 +194,11 @@ def time_note(results: Mapping[str, Record]) -> str:
         f"{total / 60:.1f} minutes for {len(results)} datasets ({folds} folds in all), from loading to testing; "
         f"the slowest, {slowest[0]}, took {slowest[1].seconds:.0f} s."
     )
+
+
+def _mean(record: Record) -> float:
+    """NaN where a fold diverged."""
+    return float(np.mean(fold_errors(record)))
 
 
 def _trivial(record: Record) -> list[str]:
