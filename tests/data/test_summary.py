@@ -62,6 +62,17 @@ def test_what_describes_a_series_is_no_channel() -> None:
     assert "never change" not in notes_of(one=np.ones(12))  # constant over all series, as another note says
 
 
+def test_numbers_that_may_mean_missing() -> None:
+    def notes(values: list[float]) -> str:
+        series = [IrregularSeries(np.array(values)[:, None], np.arange(len(values)))]
+        return "\n".join(describe(IrregularDataset(series, channels=("hr",))).notes)
+
+    assert "channel hr is -999 or from 60 to 90: does -999 mean missing?" in notes([60.0, -999.0, 72.0, -999.0, 90.0])
+    assert "channel hr is 9999 or from 60 to 90: does 9999 mean missing?" in notes([60.0, 9999.0, 90.0])
+    for values in ([60.0, 99.0, 90.0], [-999.0, -999.0], [-999.0, 60.0], [0.0, 500.0, 999.0], [60.0, -1000.0, 90.0]):
+        assert "missing?" not in notes(values)
+
+
 def test_names_that_may_mean_the_same() -> None:
     assert "categories of sex 'F' and 'f ' differ only in spelling" in notes_of(sex=["F", "M", "f "] * 4)
     assert "static column name has 12 categories for 12 series" in notes_of(name=list("abcdefghijkl"))

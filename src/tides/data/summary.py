@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
-from tides.data.summary_notes import look_alikes, some, still_channels
+from tides.data.summary_notes import codes_for_missing, look_alikes, some, still_channels
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -73,7 +73,12 @@ def describe(data: IrregularDataset) -> Summary:
         labels=labels,
         groups=None if groups is None else len(set(groups)),
         static=data.static_names,
-        notes=(*_notes(lengths, gaps, channels, labels), *still_channels(data, channels), *look_alikes(data)),
+        notes=(
+            *_notes(lengths, gaps, channels, labels),
+            *codes_for_missing(data, channels),
+            *still_channels(data, channels),
+            *look_alikes(data),
+        ),
     )
 
 

@@ -13,6 +13,8 @@ _LOOKED_AT = 200
 _CONVINCING = 5
 # A static column with more categories than this share of the series hardly says anything about another series.
 _CROWDED = 0.5
+# How tables that know no empty cells write one.
+_NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
 _MARKS = re.compile(r"[\s_-]+")
 
 
@@ -47,6 +49,28 @@ def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list
     if not still:
         return []
     return [f"{len(still)} channels never change within a series: {some(still)}; if they describe it, they are static"]
+
+
+def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
+    """Channels with an end such as -999 that lies further from all other values than those from each other."""
+    suspects = {i: end for i, one in enumerate(channels) for end in (one.min, one.max) if end in _NINES}
+    if not suspects:
+        return []
+    c = len(channels)
+    low, high = np.full(c, np.inf), np.full(c, -np.inf)
+    code = np.array([suspects.get(i, np.nan) for i in range(c)])
+    for channel, value in data.entries():
+        other = value != code[channel]
+        np.minimum.at(low, channel[other], value[other])
+        np.maximum.at(high, channel[other], value[other])
+    notes = []
+    for i, end in suspects.items():
+        away = low[i] - end if end < low[i] else end - high[i]
+        if low[i] < high[i] and away > high[i] - low[i]:
+            notes.append(
+                f"channel {channels[i].name} is {end:g} or from {low[i]:g} to {high[i]:g}: does {end:g} mean missing?"
+            )
+    return notes
 
 
 def look_alikes(data: IrregularDataset) -> list[str]:
