@@ -111,6 +111,15 @@ def test_thousands_of_steps_in_single_precision(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", ["classifier", "steps", "readout"])
+def test_single_precision_is_not_left_by_accident(kind: str, tmp_path: Path) -> None:
+    """Small processors calculate doubles in software."""
+    export_c(make(kind, torch.float32), tmp_path)
+    source = [str(tmp_path / "tides_step.c"), "-o", str(tmp_path / "step.o")]
+    subprocess.run(["gcc", *FLAGS, "-Wdouble-promotion", "-c", *source], check=True)
+
+
+@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("kind", ["classifier", "steps", "readout"])
