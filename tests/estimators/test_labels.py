@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV
 
 from tests.estimators.series import FAST, levels
 from tides.errors import DataError
-from tides.estimators import TIDESClassifier
+from tides.estimators import TIDESClassifier, TIDESRegressor
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 1}
 
@@ -80,6 +80,33 @@ def test_labels_in_rows_of_the_table_find_their_series() -> None:
     for one in (table.drop_duplicates("p")["died"], table.groupby("p").tail(1)["died"]):
         assert list(one) != list(by_id)
         np.testing.assert_array_equal(model.fit(table, one).predict_proba(table), wanted)
+    # Where all series are of one length, the first rows of them are a range.
+    even = table.groupby("p").head(3).sort_values("p", key=lambda ids: ids.str[::-1], ignore_index=True)
+    first = even.drop_duplicates("p")["died"]
+    assert type(first.index).__name__ == "RangeIndex"
+    np.testing.assert_array_equal(
+        model.fit(even, first).predict_proba(even), model.fit(even, by_id).predict_proba(even)
+    )
+
+
+def test_rows_that_are_not_one_of_each_series_are_refused() -> None:
+    table = numbered()
+    table["p"] = "p" + table.p.astype(str)
+    labels = table.drop_duplicates("p").p.str[1:].astype(int) % 2
+    model = TIDESClassifier(id="p", time="t", **QUICK)
+    for other in (table.drop(index=labels.index[3]), table.assign(p=table.p.replace("p103", "p104"))):
+        y = labels if other.p.nunique() == 24 else labels.iloc[:-1]
+        with pytest.raises(DataError, match="y: its index names rows of the table, but not one of each series"):
+            model.fit(other, y)
+
+
+@pytest.mark.parametrize("estimator", [TIDESClassifier(**QUICK), TIDESRegressor(**QUICK)])
+def test_dates_and_durations_are_no_labels(estimator: Any) -> None:
+    hours = np.arange(12) % 2
+    for y, found in ((pd.to_timedelta(hours, unit="h"), "durations"), (pd.to_datetime(hours, unit="h"), "dates")):
+        for same in (y, pd.Series(y), y.to_numpy()):
+            with pytest.raises(DataError, match=f"y: found {found}, wanted classes or numbers in a unit"):
+                estimator.fit(levels(12), same)
 
 
 def test_row_numbers_that_may_be_ids_as_well_are_refused() -> None:

@@ -15,6 +15,7 @@ from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Duplicates
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import has_text, is_table
+from tides.estimators.labels import refuse_dates
 from tides.estimators.recipe import RECIPE
 from tides.estimators.scikit import (
     ClassifierMixin,
@@ -213,6 +214,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
 
 def _stated(y: Any, *, warn: bool = False) -> NDArray[Any]:
     """Classes (n,) as `y` states them, nothing missing, all of one kind."""
+    refuse_dates(y)
     stated = np.asarray(column_or_1d(y, warn=warn))
     if stated.dtype == object:
         kinds: dict[bool, tuple[int, Any]] = {}

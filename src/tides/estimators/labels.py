@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tides.errors import DataError
 
 
@@ -22,7 +24,7 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str) -> Any:
         return y.loc[ids]
     owners = _owners(index, table, id)
     by_row = set(owners) == set(ids)
-    numbered = type(index).__name__ == "RangeIndex"
+    numbered = list(index) == list(range(len(index)))
     if by_row and owners != list(index if by_id else ids) and (by_id or numbered):
         raise DataError(
             f"y: its index may mean rows of the table or {'ids' if by_id else 'places among the sorted ids'}, and they "
@@ -32,7 +34,10 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str) -> Any:
         return y.loc[ids]
     if by_row:
         return y.set_axis(owners).loc[ids]
-    if numbered or not {str(one) for one in index} & {str(one) for one in ids}:
+    if numbered:
+        return y
+    if not {str(one) for one in index} & {str(one) for one in ids}:
+        _refuse_other_rows(index, table)
         return y
     known = set(index)
     missing = next(one for one in ids if one not in known)
@@ -51,6 +56,23 @@ def _refuse_rows(ids: Sequence[Any], y: Any, table: Any, id: str) -> None:
             f"y: found {len(y)} labels, one for each row of the table; wanted one for each of the {len(ids)} series "
             f"that {id!r} names, or label=… for a column of labels"
         )
+
+
+def _refuse_other_rows(index: Any, table: Any) -> None:
+    """Rows that have left the table since, or two of one series, leave nothing to tell whose labels these are."""
+    rows = getattr(table, "index", None)
+    if hasattr(table, "loc") and rows is not None and index.isin(rows).any():
+        raise DataError(
+            "y: its index names rows of the table, but not one of each series; wanted one row for each, or the ids"
+        )
+
+
+def refuse_dates(y: Any) -> None:
+    """Dates and durations would be counted in whatever resolution they happen to have."""
+    kind = np.asarray(y).dtype.kind
+    if kind in "mM":
+        found, unit = ("durations", "y / pd.Timedelta('1h')") if kind == "m" else ("dates", "hours since a date")
+        raise DataError(f"y: found {found}, wanted classes or numbers in a unit, such as {unit}")
 
 
 def _owners(index: Any, table: Any, id: str) -> list[Any]:

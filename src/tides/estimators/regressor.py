@@ -9,6 +9,7 @@ from torch import nn
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
+from tides.estimators.labels import refuse_dates
 from tides.estimators.scikit import RegressorMixin, check_array, check_is_fitted, r2_score
 from tides.estimators.sequences import SequenceEstimator, static_size
 from tides.nn.config import TIDESConfig
@@ -85,5 +86,6 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
 
 
 def _numbers(y: Any) -> NDArray[np.float64]:
+    refuse_dates(y)
     found: NDArray[np.float64] = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     return found
