@@ -249,6 +249,21 @@ def test_a_bit_that_the_disk_has_changed_is_found(name: str, tmp_path: Path) -> 
     assert damaged > 45
 
 
+def test_what_is_not_answered_is_not_forgotten_by_a_snapshot(tmp_path: Path) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path)
+    session.take(events(session.session, 1, 3))
+    with pytest.raises(DataError, match="outcomes 1 to 3 are not confirmed"):
+        session.snapshot()
+    session._release()
+    again = DurableSession(StreamSession(MODEL), tmp_path)
+    assert [outcome.event.number for outcome in again.unanswered] == [1, 2, 3]
+    again.confirm()
+    again.snapshot()
+    again.close()
+    with pytest.raises(DataError, match="the session was closed"):
+        again.step(9.0, [1.0, 2.0])
+
+
 def test_a_disk_that_was_full_for_a_while_leaves_whole_lines(tmp_path: Path) -> None:
     session = DurableSession(StreamSession(MODEL), tmp_path)
     session.take(events(session.session, 1, 2))

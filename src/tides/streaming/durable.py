@@ -66,6 +66,8 @@ class DurableSession:
 
     def take(self, events: Sequence[Event]) -> list[Outcome]:
         """Write down and take in what has not been counted yet; the outcomes wait for `confirm`."""
+        if self._journal.closed:
+            raise DataError(f"{self.folder}: the session was closed; open the folder again with another one")
         fresh, newest = [], self.applied
         for event in events:
             if event.number > newest:
@@ -123,7 +125,12 @@ class DurableSession:
         return Event(number, time, time, row, check_key(key), plain_json(static, "static"), offsets)
 
     def snapshot(self) -> None:
-        """Store all streams; the journal begins anew."""
+        """Store all streams; the journal begins anew. What is not answered yet is in the journal alone, and raises."""
+        if self.answered != self.applied:
+            raise DataError(
+                f"{self.folder}: outcomes {self.answered + 1} to {self.applied} are not confirmed, and a snapshot "
+                "would forget them; call `confirm` first"
+            )
         write_snapshot(self.session, self._snapshot, {"applied": self.applied, "numbered": self.numbered})
         self._journal.clear()
         self._since = 0

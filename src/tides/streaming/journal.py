@@ -57,6 +57,10 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
     def _write(self, text: str) -> None:
         rest, before = memoryview(text.encode()), self._file.seek(0, os.SEEK_END)
         try:
