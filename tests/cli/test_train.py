@@ -224,7 +224,8 @@ def test_arguments_from_a_file(tmp_path: Path) -> None:
     own.write_text(to_toml(arguments), encoding="utf-8")
     line = ["train", ward(tmp_path, 16), *COLUMNS, "--label", "died", "--static", "age,sex", "--config", own]
     more = ["--set", "depth=2", "--set", "model.hold=preceding", "--set", "model.step_init=[0.01, 1.0]"]
-    tides(*line, *more, "--set", "training={monitor = 'accuracy'}", "--out", tmp_path / "model", "--json")
+    more += ["--set", "training={monitor = 'accuracy'}", "--set", "class_weight={0 = 1.0, 1 = 3.0}"]
+    tides(*line, *more, "--out", tmp_path / "model", "--json")
     found = json.loads((tmp_path / "model" / "estimator.json").read_text())["params"]
     wanted = {"lr": 0.02, "depth": 2, "epochs": 2, "hidden_size": 8, "training": {"monitor": "accuracy"}}
     wanted |= {"model": {"rank": 2, "hold": "preceding", "step_init": [0.01, 1.0]}}

@@ -59,3 +59,4 @@ def test_a_fit_of_its_own_is_strict_about_its_folder(tmp_path: Path) -> None:
     again.fit(X[:10], y[:10])
     assert len(trained(tmp_path)) == 2
     assert clone(TIDESClassifier()).folder is None
+    assert clone(TIDESClassifier(folder=3)).folder == 3  # type: ignore[arg-type]

@@ -142,7 +142,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> Self:
         clone: Self = super().__sklearn_clone__()
-        clone.folder = None if self.folder is None else SharedFolder(self.folder)
+        if isinstance(self.folder, str | Path):
+            clone.folder = SharedFolder(self.folder)
         return clone
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -190,10 +190,13 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             return Classification.balanced(train)
         if not isinstance(self.class_weight, Mapping):
             raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
-        missing = [one for one in self.classes_.tolist() if one not in self.class_weight]
-        if missing:
-            raise ConfigError(f"class_weight: class {missing[0]!r} has no weight")
-        weights: dict[Any, Any] = {one: self.class_weight[one] for one in self.classes_.tolist()}
+        weights: dict[Any, Any] = {}
+        for one in self.classes_.tolist():
+            # A file or a command line has no other keys than text.
+            key = one if one in self.class_weight else class_name(one)
+            if key not in self.class_weight:
+                raise ConfigError(f"class_weight: class {one!r} has no weight")
+            weights[one] = self.class_weight[key]
         for one, weight in weights.items():
             if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
                 raise ConfigError(f"class_weight: found {weight!r} for class {one!r}, wanted a finite number ≥ 0")
