@@ -108,6 +108,10 @@ def test_folder_of_parquet_files(tmp_path: Path) -> None:
     frame = pd.DataFrame(LONG)
     frame[:2].to_parquet(tmp_path / "a.parquet")
     frame[2:].to_parquet(tmp_path / "b.parquet")
+    for unfinished in ("_temporary/0", ".staging"):
+        (tmp_path / unfinished).mkdir(parents=True)
+        frame.to_parquet(tmp_path / unfinished / "c.parquet")
+    frame.to_parquet(tmp_path / "_part.parquet")
     same(from_long(frame, **WHOLE_ROLES), from_long(tmp_path, **WHOLE_ROLES))
 
 

@@ -16,12 +16,13 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"  # how a missing value is written in the
 def open_parquet_table(path: Path) -> Table:
     """One file, or all files of a folder and its subfolders in the order of their names.
 
-    A folder called `patient=17` says that in the column `patient` of its files 17 stands in every row.
+    A folder called `patient=17` says that in the column `patient` of its files 17 stands in every row. Names that begin
+    with a dot or an underscore are left out: writers keep what is unfinished, and their own notes, under such names.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    files = sorted(file for file in path.rglob("*.parquet") if _is_data(file, path)) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path.name}: the folder holds no .parquet file")
     owner: dict[str, str] = {}  # column -> the first file that has it
@@ -50,6 +51,10 @@ def open_parquet_table(path: Path) -> Table:
 
     found = dict.fromkeys(name for one in keys.values() for name in one if name not in owner)
     return Table(path.name, measured(tuple(owner)), chunks, keys=tuple(found))
+
+
+def _is_data(file: Path, root: Path) -> bool:
+    return not any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
 
 
 def _keys(root: Path, files: Sequence[Path]) -> dict[Path, dict[str, Any]]:
