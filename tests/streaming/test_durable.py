@@ -1,6 +1,8 @@
 """Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
 
+import os
 import re
+import stat
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,37 @@ def test_what_is_not_answered_is_not_forgotten_by_a_snapshot(tmp_path: Path) -> 
     again.close()
     with pytest.raises(DataError, match="the session was closed"):
         again.step(9.0, [1.0, 2.0])
+
+
+def test_what_must_survive_a_loss_of_power_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+
+    def wait(descriptor: int) -> None:
+        folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        waits.append(f"folder, journal of {(tmp_path / 'journal.jsonl').stat().st_size > 0}" if folder else "file")
+
+    monkeypatch.setattr(os, "fsync", wait)
+    with DurableSession(StreamSession(MODEL), tmp_path, sync=True) as session:
+        session.step(1.0, [1.0, 2.0])
+        # The new name, the observation and its mark.
+        assert waits == ["folder, journal of False", "file", "file"]
+    # The snapshot's content and name, before the journal is given up.
+    assert waits[3:] == ["file", "folder, journal of True"]
+
+
+def test_an_observation_that_never_reached_the_disk_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path, sync=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        with pytest.raises(OSError, match="Input/output"):
+            session.step(1.0, [1.0, 2.0], number=1)
+    session.step(1.0, [1.0, 2.0], number=1)
+    session._release()
+    again = DurableSession(StreamSession(MODEL, duplicate="take"), tmp_path)
+    assert again.session.intake.table.count[0] == 1
+    again.close()
 
 
 def test_a_disk_that_was_full_for_a_while_leaves_whole_lines(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ class Journal:
         self.path, self.sync = path, sync
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
+        self._sync_folder()
 
     def read(self) -> tuple[list[tuple[int, dict[str, Any]]], int]:
         """All events with their numbers, and up to which number they were answered."""
@@ -51,7 +52,8 @@ class Journal:
         self._write(_line([number]))
 
     def clear(self) -> None:
-        """Everything in it is part of a snapshot."""
+        """Everything in it is part of a snapshot, which lies in the same folder."""
+        self._sync_folder()
         self._file.truncate(0)
 
     def close(self) -> None:
@@ -61,17 +63,26 @@ class Journal:
     def closed(self) -> bool:
         return self._file.closed
 
+    def _sync_folder(self) -> None:
+        """The names of new files survive a loss of power as well."""
+        if self.sync and os.name == "posix":  # others cannot open folders
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
     def _write(self, text: str) -> None:
         rest, before = memoryview(text.encode()), self._file.seek(0, os.SEEK_END)
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
+            if self.sync:
+                os.fsync(self._file.fileno())
         except OSError:
-            # A full disk must not leave half a line for a later one to be joined to.
+            # A full disk must not leave half a line for a later one to be joined to, nor a whole one to be sent again.
             self._file.truncate(before)
             raise
-        if self.sync:
-            os.fsync(self._file.fileno())
 
 
 def _line(content: list[Any]) -> str:
