@@ -262,4 +262,10 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path) -> None:
     for tick in (0.0, "1ms"):
         with pytest.raises(ConfigError, match=f"tick: found {tick!r}"):
             export_c(make("backbone"), tmp_path, tick=tick)  # type: ignore[arg-type]
+    diverged = make("backbone")
+    with torch.no_grad():
+        diverged.blocks[1].glu.value.weight[0, 0] = torch.nan
+    for int8 in (False, True):
+        with pytest.raises(ConfigError, match="block1_value_weight: found weights that are not finite"):
+            export_c(diverged, tmp_path, int8=int8)
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tides.errors import ConfigError
 from tides.streaming.export.quantise import to_int8
 
 
@@ -18,6 +19,7 @@ class ArrayWriter:
         """A constant array in the model's precision; `NULL` for an empty one."""
         if tensor.numel() == 0:
             return "NULL"
+        _check_finite(name, tensor)
         digits, suffix = (17, "") if self.double else (9, "f")
         numbers = [_literal(x, digits) + suffix for x in tensor.detach().double().reshape(-1).tolist()]
         self.bytes += len(numbers) * (8 if self.double else 4)
@@ -29,6 +31,7 @@ class ArrayWriter:
             return "NULL", "NULL" if not self.int8 else self.reals(f"{name}_scale", torch.zeros(matrix.shape[0]))
         if not self.int8:
             return self.reals(name, matrix), "NULL"
+        _check_finite(name, matrix)
         codes, scale = to_int8(matrix, axes)
         self.bytes += codes.numel()
         stored = self._array("tides_weight", name, [str(x) for x in codes.reshape(-1).tolist()])
@@ -52,6 +55,11 @@ class ArrayWriter:
         body = "\n".join([*rows, row])
         self.lines.append(f"static const {kind} {name}[{len(numbers)}] = {{\n{body}\n}};")
         return name
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        raise ConfigError(f"{name}: found weights that are not finite, which C has no constants for: did it diverge?")
 
 
 def _literal(x: float, digits: int) -> str:
