@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,13 +112,15 @@ class Coder:
         import pyarrow as pa
 
         kind = chunk.type.value_type if pa.types.is_dictionary(chunk.type) else chunk.type
-        if getattr(kind, "extension_name", "") == "arrow.uuid":
-            chunk = pa.array([None if value is None else str(value) for value in chunk.to_pylist()], pa.string())
-            kind = chunk.type
+        uuids = getattr(kind, "extension_name", "") == "arrow.uuid"
+        if uuids and chunk.type == kind:
+            chunk, kind = chunk.storage, kind.storage_type
         if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
             raise DataError(f"{self.where} holds {kind}; wanted single values")
         encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
+        if uuids:
+            distinct = [None if value is None else str(UUID(bytes=value)) for value in distinct]
         index = encoded.indices.fill_null(len(distinct)) if encoded.indices.null_count else encoded.indices
         rows: NDArray[Any] = index.to_numpy(zero_copy_only=False)
         occurs = np.zeros(len(distinct) + 1, np.bool_)
