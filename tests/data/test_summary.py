@@ -77,6 +77,8 @@ def test_names_that_may_mean_the_same() -> None:
     assert "categories of sex 'F' and 'f ' differ only in spelling" in notes_of(sex=["F", "M", "f "] * 4)
     assert "static column name has 12 categories for 12 series" in notes_of(name=list("abcdefghijkl"))
     assert "ids '1' and '1.0' differ" in notes_of(i=["1", "1.0", *map(str, range(2, 12))])
+    assert r"ids 'e\u0301' and '\xe9' differ" in notes_of(i=["\u00e9", "e\u0301", *map(str, range(10))])
+    assert r"ids '1' and '\u200b1' differ" in notes_of(i=["1", "\u200b1", *map(str, range(2, 12))])
     quiet = notes_of(i=[f"1-{i}" for i in range(6)] + [f"11-{i}" for i in range(6)], sex=["F", "M", None] * 4)
     quiet += notes_of(i=np.arange(12) + 2**60) + notes_of(i=[f"{i / 7}" for i in range(12)])
     assert "differ" not in quiet

@@ -1,6 +1,7 @@
 """What a summary says about columns that may not be what they are taken for."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -81,7 +82,7 @@ def look_alikes(data: IrregularDataset) -> list[str]:
     for what, names in named.items():
         pair = _alike(names)
         if pair is not None:
-            notes.append(f"{what} {pair[0]!r} and {pair[1]!r} differ only in spelling: do they mean the same?")
+            notes.append(f"{what} {pair[0]!a} and {pair[1]!a} differ only in spelling: do they mean the same?")
     for column in data.schema.static:
         found = len(column.categories or ())
         if found >= 2 * _CONVINCING and found > _CROWDED * len(data):
@@ -90,7 +91,8 @@ def look_alikes(data: IrregularDataset) -> list[str]:
 
 
 def _alike(names: Iterable[Any]) -> tuple[Any, Any] | None:
-    """The first two names that are equal but for capitals, the marks between words, or the form of a number."""
+    """The first two names that are equal but for capitals, marks between words, signs that are not seen, or the form of
+    a letter or number."""
     seen: dict[str, Any] = {}
     for name in names:
         plain = _plain(str(name))
@@ -101,6 +103,7 @@ def _alike(names: Iterable[Any]) -> tuple[Any, Any] | None:
 
 
 def _plain(name: str) -> str:
+    name = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
     for number in (int, float):
         try:
             found = number(name)
