@@ -149,5 +149,18 @@ def test_what_has_no_answer_is_refused() -> None:
         suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.ones(1))
     with pytest.raises(DataError, match="cost"):
         suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost=torch.tensor([1.0, 0.0]))
+    with pytest.raises(DataError, match="cost: found 'x', wanted one number > 0 for each candidate"):
+        suggest_next_time(Nearest().eval(), given, [20.0, 30.0], task=GAUSSIAN, cost="x")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="imagined"):
         suggest_next_time(forecaster(channels=2), given, [20.0], task=GAUSSIAN)
+
+
+def test_a_candidate_without_a_forecast_is_named() -> None:
+    """An unstable model grows beyond all numbers; no number that might be found there can be imagined."""
+    members = [forecaster(mode="readout", reparam="standard", variant="s5") for _ in range(2)]
+    with torch.no_grad():
+        for member in members:
+            for block in member.backbone.typed_blocks():
+                block.ssm.decay.value.fill_(0.5)
+    with pytest.raises(DataError, match=r"candidates: the forecast at 1e\+09 is no finite number"):
+        suggest_next_time(members, batch(queries=2), [20.0, 1e9])

@@ -78,7 +78,7 @@ def suggest_next_time(
 def _price(cost: Callable[[Tensor], Tensor] | Tensor | None, moments: Tensor) -> Tensor:
     if cost is None:
         return torch.ones_like(moments)
-    price = torch.as_tensor(cost(moments) if callable(cost) else cost).to(moments)
+    price = numbers(cost(moments) if callable(cost) else cost, "cost", "one number > 0 for each candidate", moments)
     if price.shape != moments.shape or not bool((price > 0).all()):
         raise DataError(f"cost: wanted {len(moments)} numbers > 0, one for each candidate")
     return price
@@ -112,6 +112,10 @@ def _expected_after(
     m = len(moments)
     asking = replace(one, query_times=moments.unsqueeze(0), query_valid=None, targets=None, target_observed=None)
     mean, variance = _forecast(members, task, asking)
+    known = torch.isfinite(mean + variance).flatten(0, 1).all(-1)
+    if not bool(known.all()):
+        unknown = float(moments[int((~known).nonzero()[0])])
+        raise DataError(f"candidates: the forecast at {unknown:g} is no finite number; is it too far ahead?")
     if mean.shape[-1] != one.values.shape[-1]:
         raise ConfigError(
             f"models: they forecast {mean.shape[-1]} channels of {one.values.shape[-1]}, so that no observation can be "
