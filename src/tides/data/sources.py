@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tides.errors import DataError
 
@@ -131,7 +132,8 @@ def _pandas_column(series: Any, name: str) -> Any:
     try:
         return pa.array(series, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        if all(isinstance(value, int) for value in series):  # whole numbers beyond 64 bits: keep their digits
+        # Whole numbers beyond 64 bits keep their digits; not every Arrow knows UUIDs.
+        if any(all(isinstance(value, kind) for value in series) for kind in (int, UUID)):
             return pa.array([str(value) for value in series])
         row, value = _odd_one_out(series)
         raise DataError(f"table: column {name!r}, row {row}: found {value!r} among other types ({error})") from None
