@@ -129,6 +129,23 @@ def test_another_models_folder_is_refused(tmp_path: Path) -> None:
         DurableSession(StreamSession(MODEL), tmp_path, every=0)
 
 
+def test_a_folder_knows_its_model_before_the_first_observation(tmp_path: Path) -> None:
+    session = DurableSession(StreamSession(MODEL), tmp_path)
+    session.step(1.0, [1.0, 1.0])
+    session._release()  # killed: there is a journal, and nothing else was stored since
+    with pytest.raises(DataError, match="it belongs to another model"):
+        DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+
+
+def test_streams_that_a_session_brings_along_survive_a_kill(tmp_path: Path) -> None:
+    session = DurableSession(uninterrupted(4), tmp_path)
+    session.take(events(session.session, 5, 6))
+    session._release()
+    again = DurableSession(StreamSession(MODEL), tmp_path)
+    assert_same(again.session, uninterrupted(6))
+    again.close()
+
+
 def test_an_error_leaves_no_snapshot_of_a_half_taken_observation(tmp_path: Path) -> None:
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -140,9 +157,11 @@ def test_an_error_leaves_no_snapshot_of_a_half_taken_observation(tmp_path: Path)
             session.session.intake.bank.step = stop  # type: ignore[method-assign, assignment]
             session.take(events(session.session, 3, 3))
 
+    DurableSession(StreamSession(MODEL), tmp_path).close()
+    first = (tmp_path / "snapshot.safetensors").read_bytes()
     with pytest.raises(KeyboardInterrupt):
         follow()
-    assert not (tmp_path / "snapshot.safetensors").exists()
+    assert (tmp_path / "snapshot.safetensors").read_bytes() == first
     assert_same(DurableSession(StreamSession(MODEL), tmp_path).session, uninterrupted(3))
 
 
@@ -275,11 +294,13 @@ def test_what_must_survive_a_loss_of_power_waits_for_the_disk(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", wait)
     with DurableSession(StreamSession(MODEL), tmp_path, sync=True) as session:
+        # The journal's name, the first snapshot's content and name.
+        assert waits == ["folder, journal of False", "file", "folder, journal of False"]
         session.step(1.0, [1.0, 2.0])
-        # The new name, the observation and its mark.
-        assert waits == ["folder, journal of False", "file", "file"]
+        # The observation and its mark.
+        assert waits[3:] == ["file", "file"]
     # The snapshot's content and name, before the journal is given up.
-    assert waits[3:] == ["file", "folder, journal of True"]
+    assert waits[5:] == ["file", "folder, journal of True"]
 
 
 def test_an_observation_that_never_reached_the_disk_is_counted_once(

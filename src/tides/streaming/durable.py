@@ -63,6 +63,9 @@ class DurableSession:
         self._since = len(fresh)
         if fresh:
             self.applied, self.numbered = fresh[-1].number, fresh[-1].numbered
+        elif not self._snapshot.exists():
+            # A journal does not say whose it is, and knows nothing of streams that the session brings along.
+            self.snapshot()
 
     def take(self, events: Sequence[Event]) -> list[Outcome]:
         """Write down and take in what has not been counted yet; the outcomes wait for `confirm`."""
