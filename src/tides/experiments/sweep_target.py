@@ -62,7 +62,7 @@ class ExperimentTarget:
         """The whole configuration file with these settings."""
         found = load(self.experiment, self.variant, quick=self.quick, settings=())
         for name, value in {**self.fixed, **settings}.items():
-            _put(found, name, value)
+            _put_in_rows(found, name, value)
         return found
 
     def cells(self, settings: Mapping[str, Any]) -> list[Cell]:
@@ -223,7 +223,7 @@ def numbers(results: Any, path: str) -> list[float]:
     return [float(entry) for entry in entries]
 
 
-def _put(config: dict[str, Any], path: str, value: Any) -> None:
+def _put_in_rows(config: dict[str, Any], path: str, value: Any) -> None:
     """Set a dotted path; in an array of tables, in every row that belongs to the chosen data sets."""
     *folders, last = path.split(".")
     tables = [config]
