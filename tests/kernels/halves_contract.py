@@ -13,7 +13,7 @@ from tests.kernels.block_contract import make_block
 from tests.tolerances import FLOAT32_FORWARD, FLOAT32_GRADIENT
 from tides.kernels import use_backend
 from tides.kernels.triton.packing_kernels import store_halves
-from tides.kernels.triton.product_kernels import begin_mix, halve_rows, open_matrices, unit_of
+from tides.kernels.triton.product_kernels import begin_mix, halve_rows, load_vector, open_matrices, unit_of
 
 _ROWS, _INNER, _WIDTH = 16, 16, 16
 # Of a product, relative to Σ |a| |b|, and of an addend that is small beside the largest of its row and channel.
@@ -34,8 +34,9 @@ def _pack(weight, packed, K: tl.constexpr, N: tl.constexpr):
 def _multiply(x, packed, out, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
     m, k, n = tl.arange(0, M)[:, None], tl.arange(0, K)[None, :], tl.arange(0, N)[None, :]
     halves, unit = halve_rows(tl.load(x + m * K + k))
-    matrices, units = open_matrices(packed, 0, N * K, N)
-    tl.store(out + m * N + n, begin_mix(halves, matrices, 0, 1, K, N, "tf32x3") * unit * units)
+    matrices, vectors = open_matrices(packed, 0, N * K, N)
+    units = load_vector(vectors, N)
+    tl.store(out + m * N + n, begin_mix(halves, matrices, (), 0, 1, K, N, False, "tf32x3") * unit * units)
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:

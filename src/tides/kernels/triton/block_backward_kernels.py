@@ -1,169 +1,198 @@
 """The gradients of a block's mixes: back through the output mix before the scan's adjoint, the input mix behind it.
 
 What the mixes' large weights need (`left`, `d_square`, the code) is written out for `block_weight_kernel`, a range of
-steps at a time: `row` counts steps of the batch, `local` those of the range. States, drives, decay rates and codes
-belong to a part of the batch that begins at the row `first`.
+steps at a time, which begins at the row `start`. States, drives, decay rates and codes belong to a part of the batch
+that begins at the row `first`.
 """
 
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import load_down, load_input, load_state, project_code, read_out
+from tides.kernels.triton.block_kernels import load_down, load_state, load_steps, project_code, read_out
 from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import (
     halve_rows,
     inverse_rms,
+    load_sets,
+    load_vector,
     mix,
     mix_backward,
     open_matrices,
-    product,
-    split,
 )
+from tides.kernels.triton.tile_kernels import channels, load_tile, store_tile
 
 
 @triton.jit
 def through_norms(
-    slope, code, gram, model, R: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, HB: tl.constexpr,
-    IB: tl.constexpr, PRECISION: tl.constexpr,
+    slope, code, matrices, vectors, sets, R: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, HB: tl.constexpr,
+    IB: tl.constexpr, RESIDENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The code's gradient through the column norms: 2 Σ_h slope_h (G_h z̃)_i."""
-    matrices, units = open_matrices(gram, model, (R + 1) * IB * HB, HB)
-    halves, unit = halve_rows(slope * units)
-    return mix(halves, code, matrices, R, GRAMS, STAGES, HB, IB, IB, PRECISION) * (2.0 * unit)
+    halves, unit = halve_rows(slope * load_vector(vectors, HB))
+    total = mix(halves, code, matrices, sets, R, GRAMS, STAGES, HB, IB, IB, RESIDENT, PRECISION)
+    return total * (2.0 * unit)
 
 
 @launched
 def readout_kernel(
-    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, first, at_down, eps,
-    factor,
+    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, tiles, first,
+    at_down, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr,
-    NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr,
+    DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Re(C s) of a range, made again for the tail's gradient; ρ and the code for `readout_backward_kernel`."""
+    program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
-    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    live = (local < rows) & (start + local < N)
-    row = model * N + start + local
-    s -= first.to(tl.int64) * (2 * P)
-    backward_s -= first.to(tl.int64) * (2 * P)
-    _, u, _ = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    y, code, rho = read_out(
-        split(u), packed + model * W, mirror, root, s, backward_s, model, row, live, at_down, eps, H, P, R, HB, OB, IB,
-        COUNT, ROOTS, STAGES, DOWN, NORM, BOTH, PRECISION,
-    )  # fmt: skip
-    h = tl.arange(0, HB)
-    i = tl.arange(0, IB)
-    local += model * rows
-    at = local[:, None] * H + h[None, :]
-    in_h = live[:, None] & (h < H)[None, :]
-    tl.store(out + at, y * factor, in_h)
-    if NORM:
-        tl.store(inverse + at, rho, in_h)
-    tl.store(codes + local[:, None] * R + i[None, :], code, live[:, None] & (i < R)[None, :])
+    stop = tl.minimum(rows, N - start)
+    begin = model * N + start
+    packed += model * W
+    affine += model * 2 * H
+    x += begin * H
+    valid += begin
+    s += (begin - first) * (2 * P)
+    backward_s += (begin - first) * (2 * P)
+    out += model * rows * H
+    inverse += model * rows * H
+    codes += model * rows * R
+    down = packed + at_down
+    code_weight, code_unit = load_down(down, H, R, HB, IB, DOWN)
+    matrices, vectors = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
+    sets = load_sets(matrices, R, R + 1, COUNT, OB, HB, RESIDENT)
+    roots, root_vectors = open_matrices(root, model, (R + 1) * HB * IB, HB)
+    root_sets = load_sets(roots, R, R, ROOTS, IB, HB, RESIDENT and NORM)
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        near = (program * tiles + tile) * BM
+        _, u, _ = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
+        halves, unit = halve_rows(u)
+        y, code, rho = read_out(
+            halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
+            backward_s, near, stop, eps, H, P, R, HB, OB, IB, BM, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, BOTH,
+            PRECISION,
+        )  # fmt: skip
+        store_tile(out, y * factor, near, stop, H, H)
+        if NORM:
+            store_tile(inverse, rho, near, stop, H, H)
+        store_tile(codes, code, near, stop, R, R)
 
 
 @launched
 def readout_backward_kernel(
     packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
-    N, W, start, rows, first, at_skip, factor,
+    N, W, start, rows, tiles, first, at_skip, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
-    BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, NORM: tl.constexpr,
-    BOTH: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr,
+    NORM: tl.constexpr, BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From dy (in d_u), Re(C s) (in left) and ρ (in d_square): the gradients of s and of the code, skip ⊙ dy in d_u."""
+    program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
-    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    live = (local < rows) & (start + local < N)
-    row = model * N + start + local
-    local += model * rows
-    s -= first.to(tl.int64) * (2 * P)
-    backward_s -= first.to(tl.int64) * (2 * P)
-    d_s -= first.to(tl.int64) * (2 * P)
-    d_backward_s -= first.to(tl.int64) * (2 * P)
-    d_codes -= first.to(tl.int64) * R
-    h = tl.arange(0, HB)
-    o = tl.arange(0, OB)
-    i_axis = tl.arange(0, IB)
-    at_h = row[:, None] * H + h[None, :]
-    in_h = live[:, None] & (h < H)[None, :]
-    at_local = local[:, None] * H + h[None, :]
-    in_code = live[:, None] & (i_axis < R)[None, :]
-    code = tl.load(codes + local[:, None] * R + i_axis[None, :], in_code, 0.0)
-    code = tl.where((i_axis == R)[None, :], 1.0, code)
-    # A product leaves its rows where those of the mixes lie; else every column of the code would be moved there alone.
-    code = product(split(code), split((i_axis[:, None] == i_axis[None, :]).to(tl.float32)), PRECISION)
-    d_y = tl.load(d_u + at_h, in_h, 0.0)
-    # Loads before stores, which wait for what they store.
-    if NORM:
-        rho = tl.load(d_square + at_local, in_h, 0.0)
-        y = tl.load(left + at_local, in_h, 0.0)
-    tl.store(d_u + at_h, d_y * tl.load(packed + model * W + at_skip + h, h < H, 0.0)[None, :], in_h)
-    scaled = d_y * factor
-    d_code = tl.zeros((BM, IB), tl.float32)
-    if NORM:
-        slope = -0.5 * rho * rho * d_y * y
-        tl.store(d_square + at_local, slope, in_h)
-        d_code = through_norms(slope, code, gram, model, R, GRAMS, STAGES, HB, IB, PRECISION)
-        scaled = scaled * rho
-    tl.store(left + at_local, scaled, in_h)
-    v = load_state(s, backward_s, row, live, 2 * P, OB, BOTH)
-    matrices, units = open_matrices(kernel, model, (R + 1) * OB * HB, HB)
-    halves, unit = halve_rows(scaled * units)
-    d_v, d_mixed = mix_backward(halves, v, code, matrices, R, COUNT, STAGES, HB, OB, IB, PRECISION)
-    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code + d_mixed * unit, in_code)
-    d_v = d_v * unit
-    d_v = tl.where((o % 2 == 1)[None, :], -d_v, d_v)
-    at_o = row[:, None] * (2 * P) + o[None, :]
-    tl.store(d_s + at_o, d_v, live[:, None] & (o < 2 * P)[None, :])
-    if BOTH:
-        behind = (o >= 2 * P) & (o < 4 * P)
-        tl.store(d_backward_s + at_o - 2 * P, d_v, live[:, None] & behind[None, :])
+    stop = tl.minimum(rows, N - start)
+    begin = model * N + start
+    s += (begin - first) * (2 * P)
+    backward_s += (begin - first) * (2 * P)
+    d_s += (begin - first) * (2 * P)
+    d_backward_s += (begin - first) * (2 * P)
+    d_codes += (begin - first) * R
+    d_u += begin * H
+    left += model * rows * H
+    d_square += model * rows * H
+    codes += model * rows * R
+    h = channels(HB)
+    i = channels(IB)
+    matrices, vectors = open_matrices(kernel, model, (R + 1) * OB * HB, HB)
+    sets = load_sets(matrices, R, R + 1, COUNT, HB, OB, RESIDENT)
+    grams, gram_vectors = open_matrices(gram, model, (R + 1) * IB * HB, HB)
+    gram_sets = load_sets(grams, R, R + 1, GRAMS, HB, IB, RESIDENT and NORM)
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        near = (program * tiles + tile) * BM
+        d_y = load_tile(d_u, near, stop, H, BM, HB)
+        code = load_tile(codes, near, stop, R, BM, IB)
+        code = tl.where((i == R)[None, :], 1.0, code)
+        # Loads before stores, which wait for what they store.
+        if NORM:
+            rho = load_tile(d_square, near, stop, H, BM, HB)
+            y = load_tile(left, near, stop, H, BM, HB)
+        skip = tl.load(packed + model * W + at_skip + h, h < H, 0.0)
+        store_tile(d_u, d_y * skip[None, :], near, stop, H, H)
+        scaled = d_y * factor
+        d_code = tl.zeros((BM, IB), tl.float32)
+        if NORM:
+            slope = -0.5 * rho * rho * d_y * y
+            store_tile(d_square, slope, near, stop, H, H)
+            d_code = through_norms(
+                slope, code, grams, gram_vectors, gram_sets, R, GRAMS, STAGES, HB, IB, RESIDENT, PRECISION
+            )
+            scaled = scaled * rho
+        store_tile(left, scaled, near, stop, H, H)
+        v = load_state(s, backward_s, near, stop, 2 * P, OB, BM, BOTH)
+        halves, unit = halve_rows(scaled * load_vector(vectors, HB))
+        d_v, d_mixed = mix_backward(halves, v, code, matrices, sets, R, COUNT, STAGES, HB, OB, IB, RESIDENT, PRECISION)
+        store_tile(d_codes, d_code + d_mixed * unit, near, stop, R, R)
+        d_v = d_v * unit
+        d_v = tl.where((channels(OB) % 2 == 1)[None, :], -d_v, d_v)
+        store_tile(d_s, d_v, near, stop, 2 * P, 2 * P)
+        if BOTH:
+            store_tile(d_backward_s, d_v, near, stop, 2 * P, 2 * P, SHIFT=2 * P)
 
 
 @launched
 def drive_backward_kernel(
     x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
-    N, W, start, rows, first, at_down, eps,
+    N, W, start, rows, tiles, first, at_down, eps,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
-    DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
+    RESIDENT: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """From the drive's gradient: the input mix's share of du, added to d_u, and the gradient of its code."""
+    program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
-    local = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    live = (local < rows) & (start + local < N)
-    row = model * N + start + local
-    local += model * rows
+    stop = tl.minimum(rows, N - start)
+    begin = model * N + start
     packed += model * W
-    d_drive -= first.to(tl.int64) * (2 * P)
-    d_codes -= first.to(tl.int64) * R
-    h = tl.arange(0, HB)
-    o = tl.arange(0, OB)
-    i_axis = tl.arange(0, IB)
-    at_h = row[:, None] * H + h[None, :]
-    in_h = live[:, None] & (h < H)[None, :]
-    at_local = local[:, None] * H + h[None, :]
-    _, u, keep = load_input(x, affine + model * 2 * H, valid, row, live, H, HB, HAS_VALID)
-    # Loaded before the first barrier, it waits for memory together with x.
-    g = tl.load(d_drive + row[:, None] * (2 * P) + o[None, :], keep[:, None] & (o < 2 * P)[None, :], 0.0)
-    halves, unit = halve_rows(g)
+    affine += model * 2 * H
+    x += begin * H
+    valid += begin
+    d_u += begin * H
+    d_drive += (begin - first) * (2 * P)
+    d_codes += (begin - first) * R
+    left += model * rows * H
+    d_square += model * rows * H
+    codes += model * rows * R
     down = packed + at_down
-    code = project_code(split(u), load_down(down, H, R, HB, IB, DOWN), down, H, R, IB, DOWN, PRECISION)
-    tl.store(codes + local[:, None] * R + i_axis[None, :], code, live[:, None] & (i_axis < R)[None, :])
-    scaled = u
-    if NORM:
-        rho = inverse_rms(code, root, model, eps, R, ROOTS, STAGES, IB, HB, PRECISION)
-        scaled = u * rho
-    tl.store(left + at_local, scaled, in_h)
-    matrices, units = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
-    d_v, d_code = mix_backward(halves, scaled * units, code, matrices, R, COUNT, STAGES, OB, HB, IB, PRECISION)
-    d_v = d_v * unit * units
-    d_code = d_code * unit
-    if NORM:
-        slope = -0.5 * rho * rho * d_v * scaled
-        d_v = d_v * rho
-        tl.store(d_square + at_local, slope, in_h)
-        d_code += through_norms(slope, code, gram, model, R, GRAMS, STAGES, HB, IB, PRECISION)
-    tl.store(d_codes + row[:, None] * R + i_axis[None, :], d_code, live[:, None] & (i_axis < R)[None, :])
-    tl.store(d_u + at_h, tl.load(d_u + at_h, in_h, 0.0) + d_v, in_h)
+    code_weight, code_unit = load_down(down, H, R, HB, IB, DOWN)
+    matrices, vectors = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
+    sets = load_sets(matrices, R, R + 1, COUNT, OB, HB, RESIDENT)
+    roots, root_vectors = open_matrices(root, model, (R + 1) * HB * IB, HB)
+    root_sets = load_sets(roots, R, R, ROOTS, IB, HB, RESIDENT and NORM)
+    grams, gram_vectors = open_matrices(gram, model, (R + 1) * IB * HB, HB)
+    gram_sets = load_sets(grams, R, R + 1, GRAMS, HB, IB, RESIDENT and NORM)
+    for tile in tl.range(tiles, num_stages=1, disable_licm=True):
+        near = (program * tiles + tile) * BM
+        _, u, keep = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
+        g = load_tile(d_drive, near, stop, 2 * P, BM, OB)
+        halves, unit = halve_rows(u)
+        code = project_code(halves, unit, code_weight, code_unit, down, H, R, IB, DOWN, PRECISION)
+        store_tile(codes, code, near, stop, R, R)
+        scaled = u
+        if NORM:
+            rho = inverse_rms(code, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION)
+            scaled = u * rho
+        store_tile(left, scaled, near, stop, H, H)
+        scaled = scaled * load_vector(vectors, HB)
+        halves, unit = halve_rows(tl.where(keep[:, None], g, 0.0))
+        d_v, d_code = mix_backward(
+            halves, scaled, code, matrices, sets, R, COUNT, STAGES, OB, HB, IB, RESIDENT, PRECISION
+        )
+        d_v = d_v * unit
+        d_code = d_code * unit
+        if NORM:
+            slope = -0.5 * rho * rho * d_v * scaled
+            d_v = d_v * rho
+            store_tile(d_square, slope, near, stop, H, H)
+            d_code += through_norms(
+                slope, code, grams, gram_vectors, gram_sets, R, GRAMS, STAGES, HB, IB, RESIDENT, PRECISION
+            )
+        store_tile(d_codes, d_code, near, stop, R, R)
+        d_v = d_v * load_vector(vectors, HB)
+        store_tile(d_u, load_tile(d_u, near, stop, H, BM, HB) + d_v, near, stop, H, H)

@@ -9,6 +9,7 @@ from tides.functional.ssm import SSMSpec
 from tides.kernels.triton.buffers import Buffer, aligned
 from tides.kernels.triton.evolve import chunk_steps
 from tides.kernels.triton.packing import Layout
+from tides.kernels.triton.product_kernels import VECTORS
 
 # Decay, drive and states of a call are kept if they have at most so many elements: 4 MB.
 _KEPT = 1 << 20
@@ -144,11 +145,12 @@ def kept_sizes(layout: Layout, shape: BlockShape) -> dict[str, int]:
     """What the forward pass keeps besides its inputs, all of it small: name and number of elements."""
     models = shape.models
     h, i = padded(layout.width), padded(layout.rank + 1)
-    # Two halves of everything, each of two bytes, and a unit for every h (`product_kernels`).
-    grams = models * ((layout.rank + 1) * i * h + h) if layout.mix_norm else 0
+    # Two halves of everything, each of two bytes, and numbers for every h (`product_kernels`).
+    vectors = VECTORS.value * h
+    grams = models * ((layout.rank + 1) * i * h + vectors) if layout.mix_norm else 0
     sizes: dict[str, int] = {}
     for name, directions in (("drive", 1), ("readout", layout.directions)):
-        kernel = models * ((layout.rank + 1) * padded(2 * layout.modes * directions) * h + h)
+        kernel = models * ((layout.rank + 1) * padded(2 * layout.modes * directions) * h + vectors)
         sizes |= {f"{name} kernel": kernel, f"{name} mirror": kernel}
         sizes |= {f"{name} root": grams, f"{name} gram": grams}
     clocks = shape.sequences * layout.modes

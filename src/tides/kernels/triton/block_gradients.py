@@ -12,21 +12,20 @@ from tides.kernels.triton.block_head_kernels import head_sums_kernel, heads_back
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_sums import TailSums, WeightSums, pair_flags, sum_rows
 from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
-from tides.kernels.triton.block_tiles import TILES
+from tides.kernels.triton.block_tiles import PROCESSORS, TILES
 from tides.kernels.triton.buffers import Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel
 
-# Launch shapes measured on an H200: rows of a tile; programs with all tiles of heads and tail, three at a time on each
-# of its 132 processors, and programs that sum up the tail's; numbers that a range takes and the most steps it has.
+# Launch shapes measured on an H200: rows of a tile; programs that sum up the tail's; numbers that a range takes and the
+# most steps it has.
 _ROWS = 64
-_PROGRAMS = 396
 _TAIL_PROGRAMS = 198
-_RANGE = (6 << 20, 1 << 17)
+_RANGE = (6 << 20, 3072 * PROCESSORS)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
-_UNUSED = ("DOWN", "HAS_VALID", "ROOTS")
+_UNUSED = ("DOWN", "HAS_VALID")
 # Rows and modes of a tile of clocks that is summed up.
 _CLOCK_TILE = (2048, 1)
 
@@ -50,17 +49,20 @@ class BlockGradients:
         """Steps of a range, all ranges about as long."""
         layout, rows, models = self.layout, self.shape.rows, self.shape.models
         room, most = _RANGE
-        width = layout.width * (2 if layout.mix_norm else 1) + layout.rank + (0 if self._lends() else 3 * layout.inner)
-        # About an eighth of many steps: what a range needs is then small beside what the batch keeps.
-        eighth = 1 << (-(-rows * models // 8) - 1).bit_length()
-        longest = max(_ROWS, max(room // width, min(most, eighth)) // models)
+        inner = sum(n * layout.inner for n, lender in zip((2, 1), self._lenders(), strict=True) if lender is None)
+        width = layout.width * (2 if layout.mix_norm else 1) + layout.rank + inner
+        # About a quarter of many steps: what a range needs is then small beside what the batch keeps.
+        longest = max(_ROWS, max(room // width, min(most, -(-rows * models // 4))) // models)
         count = -(-self.rows // longest)
         return min(self.rows, -(-self.rows // (count * _ROWS)) * _ROWS)
 
-    def _lends(self) -> bool:
-        """Whether the gradients of both directions' states have room for what the tail's sums need before them."""
+    def _lenders(self) -> tuple[int | None, int | None]:
+        """Directions whose states' gradients have room for the inner maps' gradients and for their product before."""
         layout = self.layout
-        return layout.directions == 2 and layout.inner <= layout.modes and self.shape.models == 1
+        if self.shape.models > 1:
+            return None, None
+        change = 0 if layout.directions == 2 and layout.inner <= layout.modes else None
+        return change, layout.directions - 1 if layout.inner <= 2 * layout.modes else None
 
     def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
         """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
@@ -77,27 +79,35 @@ class BlockGradients:
         d_states = [plan.space(state.size) for state in states]
         left, d_square, codes = buffers = self._range_buffers()
         sums, sums_tile = self.tail_sums or self._tail_sums(), TILES["tail_sums"]
-        lent = self._lends()
-        inner = [] if lent else [plan.space(shape.models, self.range, n * layout.inner) for n in (2, 1)]
+        rooms = [
+            (plan.space(shape.models, self.range, n * layout.inner), False)
+            if lender is None
+            else (d_states[lender], True)
+            for n, lender in zip((2, 1), self._lenders(), strict=True)
+        ]
         matrices = run.readout
-        readout, backward, tail_tile = (run.tile(name) for name in ("readout", "readout_backward", "tail"))
-        tail_tiles, tail_programs = shares(self.range, tail_tile.rows, _PROGRAMS)
+        sizes = (run.readout_width, run.hb)
+        readout = run.cut("readout", self.range, sizes, heads=run.ib)
+        backward = run.cut("readout_backward", self.range, sizes[::-1], roots=0, grams=1)
+        tail_tile = TILES["tail"]
+        tail_tiles, tail_programs = shares(self.range, tail_tile.rows, PROCESSORS * tail_tile.fitting(0))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
-        backward_flags = run.readout_flags | run.tile_flags(backward, run.readout_width, backward=True)
-        backward_flags = {key: value for key, value in backward_flags.items() if key not in _UNUSED}
+        backward_flags = {key: value for key, value in run.readout_flags.items() if key not in _UNUSED}
         weights = WeightSums(run, self.range, self.totals[-1], run.readout_width, output=True)
         for start in range(part.start, part.stop, self.range):
             place = (part.stop, layout.size, start, self.range)
             plan.launch(
-                readout_kernel, run.grid(readout, self.range), *run.inputs, matrices.mirror, matrices.root, *both, left,
-                d_square, codes, *place, part.start, layout.at_readout_code, config.eps, config.factor,
-                **run.readout_flags, **run.tile_flags(readout, run.hb),
+                readout_kernel, readout.grid, *run.inputs, matrices.mirror, matrices.root, *both, left, d_square, codes,
+                *place, readout.tiles, part.start, layout.at_readout_code, config.eps, config.factor,
+                **run.readout_flags, **readout.flags,
             )  # fmt: skip
-            if lent:
-                rows = min(self.range, part.stop - start)
-                begin = 2 * layout.modes * (start - part.start)
-                inner = [state.part(begin, n * layout.inner * rows) for n, state in zip((2, 1), d_states, strict=True)]
+            rows = min(self.range, part.stop - start)
+            begin = 2 * layout.modes * (start - part.start)
+            inner = [
+                room.part(begin, n * layout.inner * rows) if lent else room
+                for n, (room, lent) in zip((2, 1), rooms, strict=True)
+            ]
             tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, *inner)
             plan.launch(
                 tail_backward_block_kernel, (tail_programs, shape.models), *tail, *place, tail_tiles, layout.at_skip,
@@ -108,9 +118,9 @@ class BlockGradients:
                 layout.at_skip, **tail_flags, **sums_tile.flags, STAGES=sums_tile.stages,
             )  # fmt: skip
             plan.launch(
-                readout_backward_kernel, run.grid(backward, self.range), run.packed, matrices.kernel, matrices.gram,
-                *both, *d_both, self.d_u, left, d_square, codes, self.d_readout_codes, *place, part.start,
-                layout.at_skip, config.factor, **backward_flags,
+                readout_backward_kernel, backward.grid, run.packed, matrices.kernel, matrices.gram, *both, *d_both,
+                self.d_u, left, d_square, codes, self.d_readout_codes, *place, backward.tiles, part.start,
+                layout.at_skip, config.factor, **backward_flags, **backward.flags,
             )  # fmt: skip
             weights.add(part, buffers, start, both)
         weights.finish(part)
@@ -118,7 +128,7 @@ class BlockGradients:
             at = self.d_packed.part(layout.at_skip, sums.width)
             sum_rows(plan, shape.models, sums.partial, at, sums.programs, sums.width, layout.size)
             plan.release(sums.partial)
-        plan.release(*set(buffers), *([] if lent else inner))
+        plan.release(*set(buffers), *(room for room, lent in rooms if not lent))
         return d_states
 
     def scans(
@@ -169,13 +179,13 @@ class BlockGradients:
         lent = self.shape.shares and layout.rank <= layout.modes
         size = self.d_readout_codes.size
         d_codes = run.parts["decay"].part(0, size) if lent else plan.space(size)
-        tile = run.tile("drive_backward")
+        cut = run.cut("drive_backward", self.range, (run.ob, run.hb), heads=run.ib, grams=1)
         weights = WeightSums(run, self.range, self.totals[0], run.ob, output=False)
         for start in range(part.start, part.stop, self.range):
             plan.launch(
-                drive_backward_kernel, run.grid(tile, self.range), *run.inputs, *run.drive[1:], d_drive, self.d_u,
-                *buffers, d_codes, part.stop, layout.size, start, self.range, part.start, layout.at_drive_code,
-                config.eps, **run.drive_flags, **run.tile_flags(tile, run.hb, backward=True),
+                drive_backward_kernel, cut.grid, *run.inputs, *run.drive[1:], d_drive, self.d_u, *buffers, d_codes,
+                part.stop, layout.size, start, self.range, cut.tiles, part.start, layout.at_drive_code, config.eps,
+                **run.drive_flags, **cut.flags,
             )  # fmt: skip
             weights.add(part, buffers, start, (d_drive, d_drive))
         weights.finish(part)
@@ -188,7 +198,7 @@ class BlockGradients:
         """dx, the gradients of the heads' weights, and those of scale and shift."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         tile, sums_tile = TILES["heads"], TILES["head_sums"]
-        tiles, programs = shares(self.rows, tile.rows, _PROGRAMS)
+        tiles, programs = shares(self.rows, tile.rows, PROCESSORS * tile.fitting(0))
         width = layout.at_skip + 2 * layout.width
         partial = plan.space(shape.models, programs, width)
         changes = (d_decay, d_codes, self.d_readout_codes)

@@ -8,10 +8,11 @@ codes belong to a part of the batch that begins at the row `start`.
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import decay_head, load_input
+from tides.kernels.triton.block_kernels import decay_head, load_input, load_steps
 from tides.kernels.triton.launched import launched
-from tides.kernels.triton.product_kernels import product, split
+from tides.kernels.triton.product_kernels import halve_matrix, halve_rows, product, split
 from tides.kernels.triton.tail_kernels import load_matrix
+from tides.kernels.triton.tile_kernels import channels, load_tile, store_tile
 
 
 @triton.jit
@@ -20,8 +21,8 @@ def load_both_downs(
     DOWN: tl.constexpr,
 ):  # fmt: skip
     """W_down of the drive's code and below it that of the readout's (2 IB, HB); identities for heads of full rank."""
-    both = tl.arange(0, 2 * IB)[:, None]
-    h = tl.arange(0, HB)[None, :]
+    both = channels(2 * IB)[:, None]
+    h = channels(HB)[None, :]
     i = both % IB
     if DOWN:
         at = tl.where(both < IB, at_drive_code, at_readout_code) + i * H
@@ -44,55 +45,52 @@ def heads_backward_kernel(
     """
     model = tl.program_id(1).to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
+    stop = N - start
+    begin = model * N + start
     packed += model * W
     affine += model * 2 * H
-    d_decay -= start.to(tl.int64) * P
-    d_drive_codes -= start.to(tl.int64) * R
-    d_readout_codes -= start.to(tl.int64) * R
-    h = tl.arange(0, HB)
-    mode = tl.arange(0, PB)
-    # Both codes side by side.
-    both = tl.arange(0, 2 * IB)
-    i_axis = both % IB
-    of_drive = both < IB
-    scale = tl.load(affine + h, h < H, 0.0)[None, :]
-    # In shared memory for all tiles.
-    downs = split(load_both_downs(packed, at_drive_code, at_readout_code, H, R, HB, IB, DOWN))
-    weight = split(load_matrix(packed, mode, h, P, H))
-    turned = (tl.trans(weight[0]), tl.trans(weight[1]))
+    x += begin * H
+    valid += begin
+    gradient += begin * H
+    d_u += begin * H
+    dx += begin * H
+    d_decay += model * N * P
+    d_drive_codes += model * N * R
+    d_readout_codes += model * N * R
+    h = channels(HB)
+    mode = channels(PB)
+    downs, down_unit = halve_matrix(load_both_downs(packed, at_drive_code, at_readout_code, H, R, HB, IB, DOWN))
+    weight, weight_unit = halve_matrix(load_matrix(packed, mode, h, P, H))
     acc_norm = tl.zeros((BM, PB), tl.float32)
     acc_scale = tl.zeros((BM, HB), tl.float32)
     acc_shift = tl.zeros((BM, HB), tl.float32)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
-        row = start + (program * tiles + tile) * BM + tl.arange(0, BM)
-        live = row < N
-        row += model * N
-        at_h = row[:, None] * H + h[None, :]
-        in_h = live[:, None] & (h < H)[None, :]
-        raw, u, keep = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
-        at_code = row[:, None] * R + i_axis[None, :]
-        in_code = live[:, None] & (i_axis < R)[None, :]
-        d_code = tl.load(d_drive_codes + at_code, in_code & of_drive[None, :], 0.0)
-        d_code += tl.load(d_readout_codes + at_code, in_code & ~of_drive[None, :], 0.0)
-        du = product(split(d_code), downs, PRECISION) + tl.load(d_u + at_h, in_h, 0.0)
+        first = (program * tiles + tile) * BM
+        raw, u, keep = load_steps(x, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        # Both codes side by side.
+        d_code = load_tile(d_drive_codes, first, stop, R, BM, 2 * IB)
+        d_code += load_tile(d_readout_codes, first, stop, R, BM, 2 * IB, SHIFT=IB)
+        halves, unit = halve_rows(d_code)
+        du = product(halves, downs, PRECISION) * (unit * down_unit) + load_tile(d_u, first, stop, H, BM, HB)
+        halves, unit = halve_rows(u)
         theta, inverse, norm, _, slope = decay_head(
-            split(u), turned, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
+            halves, unit, weight, weight_unit, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
         )
-        at_mode = row[:, None] * P + mode[None, :]
-        in_mode = live[:, None] & (mode < P)[None, :]
-        d_theta = tl.load(d_decay + at_mode, in_mode, 0.0) * slope
+        d_theta = load_tile(d_decay, first, stop, P, BM, PB) * slope
         if RATE_NORM:
             acc_norm += d_theta * theta * inverse[:, None]
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
-        tl.store(d_decay + at_mode, d_theta, in_mode)
-        du += product(split(d_theta), weight, PRECISION)
+        store_tile(d_decay, d_theta, first, stop, P, P)
+        halves, unit = halve_rows(d_theta)
+        du += product(halves, weight, PRECISION) * (unit * weight_unit)
 
         du = tl.where(keep[:, None], du, 0.0)
         acc_scale += du * raw
         acc_shift += du
-        tl.store(dx + at_h, tl.load(gradient + at_h, in_h, 0.0) + du * scale, in_h)
+        scale = tl.load(affine + h, h < H, 0.0)[None, :]
+        store_tile(dx, load_tile(gradient, first, stop, H, BM, HB) + du * scale, first, stop, H, H)
 
     partial += (model * tl.num_programs(0) + program) * width
     if RATE_NORM:
@@ -129,7 +127,7 @@ def head_sums_kernel(
         if P % 4 == 0 and R % 4 == 0:
             place = tl.max_contiguous(tl.multiple_of(place, (16, 4)), (4, 1))
         change = tl.load(place, live[None, :] & inside[:, None], 0.0)
-        _, u, _ = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+        u = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
         total = product(split(change), split(u), PRECISION, total)
         bias += change
     partial += (model * tl.num_programs(0) + program) * width

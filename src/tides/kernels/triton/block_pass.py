@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from tides.kernels.triton.block_config import BlockConfig, BlockShape, Part, kept_sizes, padded, room_sizes, scan_chunk
 from tides.kernels.triton.block_kernels import EXP, SOFTPLUS, STABLE, STANDARD, enter_kernel, leave_kernel
-from tides.kernels.triton.block_tiles import Tile, tile_of
+from tides.kernels.triton.block_tiles import PROCESSORS, tile_of
 from tides.kernels.triton.buffers import Buffer, aligned
 from tides.kernels.triton.evolve import METHODS, ScanPlan
 from tides.kernels.triton.evolve_kernels import forward_kernel
@@ -18,6 +18,8 @@ REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFT
 NORM_ROWS = 128
 NORM_PROGRAMS = 528
 COUNTED = 4096
+# With fewer programs on a processor that have their matrices in shared memory, every tile fetches them instead.
+_FEWEST = 2
 
 
 def shares(rows: int, tile: int, most: int) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class BlockPass:
             )  # fmt: skip
         plan.launch(
             affine_kernel, (1,), partial, running_mean, running_var, self.affine, self.parts["moments"], programs, eps,
-            momentum, **self.norm_flags, BM=64, BATCH=batch,
+            momentum, **self.norm_flags, BM=256, BATCH=batch, num_warps=8,
         )  # fmt: skip
         if batch:
             plan.release(partial)
@@ -145,11 +147,11 @@ class BlockPass:
                 return decay, drive
         else:
             decay, drive = (self.plan.space(part.sequences, width) for width in (places, 2 * places))
-        tile = self.tile("enter")
+        cut = self.cut("enter", part.stop - part.start, (self.hb, self.ob), heads=self.rate_flags["PB"] + self.ib)
         self.plan.launch(
-            enter_kernel, self.grid(tile, part.stop - part.start), *self.inputs, self.drive.kernel, self.drive.root,
-            decay, drive, part.stop, part.start, layout.size, layout.at_drive_code, config.eps, config.limit,
-            **self.drive_flags, **self.rate_flags, **self.tile_flags(tile, self.ob),
+            enter_kernel, cut.grid, *self.inputs, self.drive.kernel, self.drive.root, decay, drive, part.stop,
+            part.start, layout.size, cut.tiles, layout.at_drive_code, config.eps, config.limit, **self.drive_flags,
+            **self.rate_flags, **cut.flags,
         )  # fmt: skip
         return decay, drive
 
@@ -187,11 +189,12 @@ class BlockPass:
 
     def run_leave(self, states: list[Buffer], out: Buffer) -> None:
         layout, config = self.layout, self.config
-        tile = self.tile("leave")
+        heads = self.ib + 3 * padded(layout.inner)
+        cut = self.cut("leave", self.shape.rows, (self.readout_width, self.hb), heads=heads)
         self.plan.launch(
-            leave_kernel, self.grid(tile, self.shape.rows), *self.inputs, self.readout.mirror, self.readout.root,
-            states[0], states[-1], self.seed, out, self.shape.rows, layout.size, layout.at_readout_code, layout.at_skip,
-            config.eps, config.factor, **self.readout_flags, **self.tail_flags, **self.tile_flags(tile, self.hb),
+            leave_kernel, cut.grid, *self.inputs, self.readout.mirror, self.readout.root, states[0], states[-1],
+            self.seed, out, self.shape.rows, layout.size, cut.tiles, layout.at_readout_code, layout.at_skip, config.eps,
+            config.factor, **self.readout_flags, **self.tail_flags, **cut.flags,
         )  # fmt: skip
 
     def run_last(self, states: list[Buffer], decay: Buffer, drive: Buffer, last: tuple[Buffer, ...]) -> None:
@@ -203,16 +206,33 @@ class BlockPass:
             FOLLOWING=self.config.hold == "following",
         )  # fmt: skip
 
-    def tile(self, name: str) -> Tile:
-        return tile_of(name, self.readout_width)
+    def cut(
+        self, name: str, rows: int, mix: tuple[int, int], *, heads: int = 0, roots: int = 1, grams: int = 0
+    ) -> "Cut":
+        """Of a pass with a mix from so many to so many columns, with roots or Gram matrices of its norms or both.
 
-    def grid(self, tile: Tile, rows: int) -> tuple[int, int]:
-        return -(-rows // tile.rows), self.shape.models
+        `heads` are the columns of all other matrices.
+        """
+        layout, tile = self.layout, tile_of(name, self.readout_width)
+        rank, norms = layout.rank, (roots + grams if layout.mix_norm else 0)
+        # Two halves of everything, each of two bytes.
+        shared = 4 * ((rank + 1) * (mix[0] * mix[1] + norms * self.hb * self.ib) + heads * self.hb)
+        resident = tile.resident and tile.fitting(shared) >= _FEWEST
+        programs = PROCESSORS * tile.fitting(shared if resident else 0)
+        tiles, programs = shares(rows, tile.rows, programs)
+        flags = tile.flags | {"STAGES": tile.stages, "RESIDENT": resident, "COUNT": tile.matrices(rank, mix[1])}
+        if roots:
+            flags["ROOTS"] = tile.matrices(rank, self.hb)
+        if grams:
+            # As many as of the mix's own matrices: more would take the registers that others need.
+            flags["GRAMS"] = tile.matrices(rank, max(self.ib, self.hb))
+        return Cut((programs, self.shape.models), tiles, flags)
 
-    def tile_flags(self, tile: Tile, width: int, *, backward: bool = False) -> dict[str, int]:
-        """Of a pass whose mix has `width` columns."""
-        rank = self.layout.rank
-        flags = tile.flags | {"STAGES": tile.stages}
-        flags |= {"COUNT": tile.matrices(rank, width), "ROOTS": tile.matrices(rank, self.hb)}
-        # As many as of the mix's own matrices: more would take the registers that others need.
-        return flags | {"GRAMS": tile.matrices(rank, max(self.ib, self.hb))} if backward else flags
+
+class Cut(NamedTuple):
+    """How a pass goes through its steps."""
+
+    grid: tuple[int, int]
+    tiles: int
+    """Of every program."""
+    flags: dict[str, Any]

@@ -6,27 +6,12 @@ Together they would need more registers than a program has.
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import kept, load_input
+from tides.kernels.triton.block_kernels import kept, load_input, load_steps
 from tides.kernels.triton.block_weight_kernels import add_sums
 from tides.kernels.triton.launched import launched
-from tides.kernels.triton.product_kernels import product, split
-from tides.kernels.triton.tail_kernels import gelu, load_matrix
-
-
-@triton.jit
-def load_activation(
-    x, affine, valid, packed, readout, seed, row, local, live, at_skip, H: tl.constexpr, HB: tl.constexpr,
-    HAS_VALID: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
-    """u, which rows are kept, y = Re(C s) + skip ⊙ u, Φ(y) and GELU(y), dropped out as it was."""
-    h = tl.arange(0, HB)
-    _, u, keep = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
-    y = tl.load(readout + local[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
-    y = tl.where(keep[:, None], y + u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :], 0.0)
-    activated, cumulative = gelu(y)
-    if DROP > 0:
-        activated = activated * kept(seed, 0, row, HB, DROP)
-    return u, keep, y, cumulative, activated
+from tides.kernels.triton.product_kernels import halve_matrix, halve_rows, product, split, turned
+from tides.kernels.triton.tail_kernels import gelu, load_matrix, sigmoid
+from tides.kernels.triton.tile_kernels import channels, load_tile, store_tile
 
 
 @launched
@@ -36,52 +21,74 @@ def tail_backward_block_kernel(
     DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dy of a range; what the tail's weights need, the inner maps' gradients and products, is written out."""
+    program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
+    stop = tl.minimum(rows, N - start)
+    begin = model * N + start
     packed += model * W
     affine += model * 2 * H
     seed += model
-    h = tl.arange(0, HB)
-    f = tl.arange(0, FB)
+    x += begin * H
+    valid += begin
+    gradient += begin * H
+    d_y += begin * H
+    readout += model * rows * H
+    gated += model * rows * F
+    d_inner += model * rows * (2 * F)
+    h = channels(HB)
+    f = channels(FB)
     value = packed + at_skip + H
     gate = value + F * H + F
-    # In shared memory for all tiles.
-    m_value = split(load_matrix(value, f, h, F, H))
-    m_gate = split(load_matrix(gate, f, h, F, H))
-    m_out = split(load_matrix(gate + F * H + F, h, f, H, F))
-    value_turned = (tl.trans(m_value[0]), tl.trans(m_value[1]))
-    gate_turned = (tl.trans(m_gate[0]), tl.trans(m_gate[1]))
+    m_value, value_unit = halve_matrix(load_matrix(value, f, h, F, H))
+    m_gate, gate_unit = halve_matrix(load_matrix(gate, f, h, F, H))
+    m_last, last_unit = halve_matrix(load_matrix(gate + F * H + F, h, f, H, F))
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
-        local = (tl.program_id(0).to(tl.int64) * tiles + tile) * BM + tl.arange(0, BM)
-        live = (local < rows) & (start + local < N)
-        row = model * N + start + local
-        local += model * rows
-        at = row[:, None] * H + h[None, :]
-        inside = live[:, None] & (h < H)[None, :]
-        _, keep, y, cumulative, activated = load_activation(
-            x, affine, valid, packed, readout, seed, row, local, live, at_skip, H, HB, HAS_VALID, DROP
-        )
-        g = tl.load(gradient + at, inside, 0.0)
+        first = (program * tiles + tile) * BM
+        _, u, keep = load_steps(x, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        y = load_tile(readout, first, stop, H, BM, HB)
+        g = load_tile(gradient, first, stop, H, BM, HB)
+        y += u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
+        activated, slope = gelu(tl.where(keep[:, None], y, 0.0))
         if DROP > 0:
-            g = g * kept(seed, 1, row, HB, DROP)
-        halves = split(activated)
-        linear = product(halves, value_turned, PRECISION)
+            row = begin + first + tl.arange(0, BM)
+            activated = activated * kept(seed, 0, row, h, DROP)
+            g = g * kept(seed, 1, row, h, DROP)
+        halves, unit = halve_rows(activated)
+        linear = product(halves, turned(m_value), PRECISION) * (unit * value_unit)
         linear += tl.load(value + F * H + f, f < F, 0.0)[None, :]
-        gating = product(halves, gate_turned, PRECISION)
-        gating = tl.sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
-        d_linear = product(split(g), m_out, PRECISION) * gating
+        gating = product(halves, turned(m_gate), PRECISION) * (unit * gate_unit)
+        gating = sigmoid(gating + tl.load(gate + F * H + f, f < F, 0.0)[None, :])
+        halves, unit = halve_rows(g)
+        d_linear = product(halves, m_last, PRECISION) * (unit * last_unit) * gating
         d_gating = d_linear * linear * (1.0 - gating)
-        inner = local[:, None] * F + f[None, :]
-        in_f = live[:, None] & (f < F)[None, :]
-        tl.store(gated + inner, linear * gating, in_f)
-        inner += local[:, None] * F
-        tl.store(d_inner + inner, d_linear, in_f)
-        tl.store(d_inner + F + inner, d_gating, in_f)
-        change = product(split(d_linear), m_value, PRECISION)
-        change += product(split(d_gating), m_gate, PRECISION)
+        store_tile(gated, linear * gating, first, stop, F, F)
+        store_tile(d_inner, d_linear, first, stop, F, 2 * F)
+        store_tile(d_inner + F, d_gating, first, stop, F, 2 * F)
+        halves, unit = halve_rows(d_linear)
+        change = product(halves, m_value, PRECISION) * (unit * value_unit)
+        halves, unit = halve_rows(d_gating)
+        change += product(halves, m_gate, PRECISION) * (unit * gate_unit)
         if DROP > 0:
-            change = change * kept(seed, 0, row, HB, DROP)
-        change = change * (cumulative + y * 0.3989422804014327 * tl.exp(-0.5 * y * y))
-        tl.store(d_y + at, tl.where(keep[:, None], change, 0.0), inside)
+            change = change * kept(seed, 0, row, h, DROP)
+        store_tile(d_y, tl.where(keep[:, None], change * slope, 0.0), first, stop, H, H)
+
+
+@triton.jit
+def load_activated(
+    x, affine, valid, packed, readout, seed, row, local, live, at_skip, H: tl.constexpr, HB: tl.constexpr,
+    HAS_VALID: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """GELU(Re(C s) + skip ⊙ u), dropped out as it was, with its channels one after the other."""
+    h = tl.arange(0, HB)
+    u = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+    y = tl.load(readout + local[:, None] * H + h[None, :], live[:, None] & (h < H)[None, :], 0.0)
+    y += u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
+    if HAS_VALID:
+        y = tl.where((tl.load(valid + row, live, 0) != 0)[:, None], y, 0.0)
+    activated, _ = gelu(y)
+    if DROP > 0:
+        activated = activated * kept(seed, 0, row, h, DROP)
+    return activated
 
 
 @triton.jit
@@ -110,7 +117,7 @@ def sum_inner(
         row = model * N + start + local
         local += model * rows
         change = load_columns(d_inner, local, live, place, 2 * F, f < F)
-        _, _, _, _, activated = load_activation(
+        activated = load_activated(
             x, affine, valid, packed, readout, seed, row, local, live, at_skip, H, HB, HAS_VALID, DROP
         )
         total = product(split(change), split(activated), PRECISION, total)
@@ -141,10 +148,10 @@ def sum_outer(
         passed = load_columns(gated, model * rows + local, live, f, F, f < F)
         at = row[:, None] * H + h[None, :]
         g = tl.load(gradient + at, live[:, None] & (h < H)[None, :], 0.0)
-        _, u, _ = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
+        u = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
         skip += tl.load(d_y + at, live[:, None] & (h < H)[None, :], 0.0) * u
         if DROP > 0:
-            g = g * kept(seed, 1, row, HB, DROP)
+            g = g * kept(seed, 1, row, h, DROP)
         total = product(split(passed), split(g), PRECISION, total)
         bias += g
     add_sums(partial, h, tl.sum(skip, axis=0), h < H, start)

@@ -2,6 +2,10 @@
 
 from typing import NamedTuple
 
+# Of an H200: its processors, and of each the shared memory in bytes and the registers.
+PROCESSORS, _SHARED, _REGISTERS = 132, 227 << 10, 1 << 16
+# What a program takes of the shared memory besides its matrices.
+_BESIDES = 1 << 10
 # Sums over pairs z_i z_j have tiles of so many pairs, the smallest that a warp multiplies.
 PAIR_ROWS = 16
 
@@ -19,6 +23,14 @@ class Tile(NamedTuple):
     registers: int | None = None
     """A bound for each thread: with 168 three programs of 4 warps run on a processor at once, with 128 four."""
 
+    resident: bool = True
+    """Whether all matrices may stay in shared memory: from there a loop over them is unrolled and takes registers."""
+
+    def fitting(self, shared: int) -> int:
+        """Programs that run on a processor at once if each has matrices of so many bytes in shared memory."""
+        by_registers = _REGISTERS // (32 * self.warps * (self.registers or 255))
+        return min(by_registers, _SHARED // (shared + _BESIDES))
+
     @property
     def flags(self) -> dict[str, int]:
         """As a launch takes them."""
@@ -31,22 +43,22 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "enter": Tile(64, 4, 3, 64, registers=128),
-    "leave": Tile(64, 4, 3, 64, registers=128),
-    "readout": Tile(64, 4, 3, 64, registers=128),
-    "readout_backward": Tile(64, 4, 3, 64, registers=128),
+    "enter": Tile(64, 4, 3, 128, registers=168),
+    "leave": Tile(64, 4, 3, 64, registers=168),
+    "readout": Tile(64, 4, 3, 128, registers=168),
+    "readout_backward": Tile(64, 4, 3, 128, registers=168),
     "drive_backward": Tile(64, 4, 3, 64, registers=168),
     # Products of one matrix each, without columns.
-    "tail": Tile(64, 4, 1, 0, registers=168),
+    "tail": Tile(64, 4, 1, 0, registers=128),
     "tail_sums": Tile(32, 4, 3, 0),
-    "heads": Tile(64, 4, 1, 0, registers=168),
+    "heads": Tile(128, 8, 1, 0, registers=128),
     "head_sums": Tile(32, 4, 3, 0),
     "weights": Tile(32, 1, 3, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
-    "leave_wide": Tile(64, 4, 2, 64, registers=128),
+    "leave_wide": Tile(64, 4, 2, 64, registers=128, resident=False),
     "readout_wide": Tile(64, 4, 2, 64, registers=128),
-    "readout_backward_wide": Tile(64, 4, 2, 128),
-    "drive_backward_wide": Tile(64, 4, 3, 64, registers=128),
+    "readout_backward_wide": Tile(64, 4, 2, 128, resident=False),
+    "drive_backward_wide": Tile(64, 4, 3, 64, registers=128, resident=False),
     "weights_wide": Tile(16, 1, 1, 0),
 }
 

@@ -5,7 +5,8 @@ import triton.language as tl
 
 from tides.kernels.triton.device_math import accurate_exp
 from tides.kernels.triton.launched import launched
-from tides.kernels.triton.product_kernels import halve, unit_of
+from tides.kernels.triton.product_kernels import VECTORS, halve, unit_of
+from tides.kernels.triton.tile_kernels import place_of
 
 
 @triton.jit
@@ -50,10 +51,10 @@ def pack_kernel(
     at_base += mix * packed_step
     large: tl.constexpr = (R + 1) * HB * PB
     small: tl.constexpr = (R + 1) * HB * IB
-    kernel += model * (large + HB) + mix * step
-    mirror += model * (large + HB) + mix * step
-    root += model * (small + HB) + mix * step
-    gram_out += model * (small + HB) + mix * step
+    kernel += model * (large + VECTORS * HB) + mix * step
+    mirror += model * (large + VECTORS * HB) + mix * step
+    root += model * (small + VECTORS * HB) + mix * step
+    gram_out += model * (small + VECTORS * HB) + mix * step
     o = tl.arange(0, PB)
     i = tl.arange(0, IB)
     if CLOCKS:
@@ -71,21 +72,23 @@ def pack_kernel(
         weighted = tile * norm[:, None]
     inside = (i <= R)[None, :] & (o < PB)[:, None]
     unit, inverse = unit_of(tl.max(tl.abs(weighted)))
-    tl.store(kernel + large + h, unit)
-    tl.store(mirror + large + h, unit)
-    store_halves(kernel, (i[None, :] * PB + o[:, None]) * HB + h, weighted, inside, inverse, large)
-    store_halves(mirror, (i[None, :] * HB + h) * PB + o[:, None], weighted, inside, inverse, large)
+    # Channels, planes and codes have the places that the columns of a tile have.
+    to_h, to_o, to_i = place_of(h), place_of(o), place_of(i)
+    tl.store(kernel + large + to_h, unit)
+    tl.store(mirror + large + to_h, unit)
+    store_halves(kernel, (i[None, :] * PB + to_o[:, None]) * HB + to_h, weighted, inside, inverse, large)
+    store_halves(mirror, (i[None, :] * HB + to_h) * PB + to_o[:, None], weighted, inside, inverse, large)
     if NORM:
         wide = tile.to(tl.float64)
         gram = tl.sum(wide[:, :, None] * wide[:, None, :], axis=0) / P
         # Nothing of G is larger than its diagonal, nothing of R than the square root of it.
         largest = tl.max(tl.sum(tl.where(i[:, None] == i[None, :], gram, 0.0), axis=1), axis=0)
         unit, inverse = unit_of(largest.to(tl.float32))
-        tl.store(gram_out + small + h, unit)
-        at = (i[:, None] * IB + i[None, :]) * HB + h
+        tl.store(gram_out + small + to_h, unit)
+        at = (i[:, None] * IB + to_i[None, :]) * HB + to_h
         store_halves(gram_out, at, gram.to(tl.float32), (i <= R)[:, None] & (i < IB)[None, :], inverse, small)
         unit, inverse = unit_of(tl.sqrt(largest.to(tl.float32)))
-        tl.store(root + small + h, unit)
+        tl.store(root + small + to_h, unit)
         tiny = largest * 1e-14
         for j in tl.static_range(R + 1):
             pivots = tl.sum(tl.where(i[None, :] == j, gram, 0.0), axis=1)
@@ -93,7 +96,11 @@ def pack_kernel(
             scaled = tl.where(pivot > tiny, 1.0 / tl.sqrt(tl.maximum(pivot, 1e-300)), 0.0)
             pivots = tl.where(i >= j, pivots * scaled, 0.0)
             gram -= pivots[:, None] * pivots[None, :]
-            store_halves(root, (j * HB + h) * IB + i, pivots.to(tl.float32), i < IB, inverse, small)
+            store_halves(root, (j * HB + to_h) * IB + to_i, pivots.to(tl.float32), i < IB, inverse, small)
+            if j == R:
+                # A single number: nothing stands before the diagonal.
+                last = tl.sum(pivots, axis=0)
+                tl.store(root + small + HB + to_h, (last * last).to(tl.float32))
 
 
 @triton.jit

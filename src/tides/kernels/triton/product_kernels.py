@@ -9,13 +9,18 @@ rate, but with a short range. So a row of steps, and of the weights all that bel
 of two, its unit, which brings its largest number to between 2¹⁴ and 2¹⁵. All 22 bits are then kept of whatever is at
 least 2⁻¹⁶ of that number, and nothing is off by more than 2⁻³⁹ of it.
 
-Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them, and behind
-them the units of the channels in float32. A loop takes `COUNT` of them at once: wider products wait less often for each
-other.
+Matrices lie as (half, i, n, k), the axis k that a product sums over innermost, as Hopper's units read them. Behind them
+are the units of the channels in float32 and, of roots, the squares of the last row. Several matrices go into one
+product: wider ones wait less often for each other.
 """
 
 import triton
 import triton.language as tl
+
+from tides.kernels.triton.tile_kernels import channels
+
+# Numbers of every channel behind a set of matrices.
+VECTORS = tl.constexpr(2)
 
 
 @triton.jit
@@ -49,11 +54,30 @@ def halve_rows(x):
 
 
 @triton.jit
+def halve_matrix(x):
+    """The halves of a small matrix in one unit for all of it, and that unit."""
+    unit, inverse = unit_of(tl.max(tl.max(tl.abs(x), axis=1), axis=0))
+    return halve(x * inverse), unit
+
+
+@triton.jit
+def turned(halves):
+    """The halves of the transposed matrix."""
+    return tl.trans(halves[0]), tl.trans(halves[1])
+
+
+@triton.jit
 def open_matrices(pointer, model, SIZE: tl.constexpr, HB: tl.constexpr):
-    """Where the halves of a model's matrices lie, each half of SIZE, and the units of their channels (1, HB)."""
-    pointer += model * (SIZE + HB)
-    units = tl.load(pointer + SIZE + tl.arange(0, HB))[None, :]
-    return pointer.to(tl.pointer_type(tl.float16), bitcast=True), units
+    """Where the halves of a model's matrices lie, each half of SIZE, and the numbers of their channels."""
+    pointer += model * (SIZE + VECTORS * HB)
+    at = pointer + SIZE + tl.arange(0, HB)[None, :]
+    return pointer.to(tl.pointer_type(tl.float16), bitcast=True), (tl.load(at), tl.load(at + HB))
+
+
+@triton.jit
+def load_vector(vectors, HB: tl.constexpr, WHICH: tl.constexpr = 0):
+    """The units of the channels (1, HB), or with 1 the squares that roots leave beside them."""
+    return vectors[WHICH]
 
 
 @triton.jit
@@ -88,6 +112,24 @@ def load_matrices(
 
 
 @triton.jit
+def load_sets(
+    pointer, R: tl.constexpr, LAST: tl.constexpr, COUNT: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    RESIDENT: tl.constexpr,
+):  # fmt: skip
+    """All of them, COUNT at once, for programs that go through many tiles with their matrices in shared memory.
+
+    Nothing where there is no room for them and every tile fetches its own.
+    """
+    sets = ()
+    if RESIDENT:
+        for first in tl.static_range(0, R, COUNT):
+            sets += (load_matrices(pointer, first, R, LAST, COUNT, K, N),)  # type: ignore[assignment]
+        if LAST > R and R % COUNT == 0:
+            sets += (load_matrices(pointer, R, R, LAST, 1, K, N),)  # type: ignore[assignment]
+    return sets
+
+
+@triton.jit
 def sides(x):
     """The left and the right half of a tile's columns, which stay in the registers they are in."""
     return tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
@@ -95,8 +137,8 @@ def sides(x):
 
 @triton.jit
 def column(code, i, IB: tl.constexpr):
-    """Column i of z̃ (rows, 1)."""
-    return tl.sum(tl.where(tl.arange(0, IB)[None, :] == i, code, 0.0), axis=1)[:, None]
+    """z̃_i (rows, 1)."""
+    return tl.sum(tl.where(channels(IB)[None, :] == i, code, 0.0), axis=1)[:, None]
 
 
 @triton.jit
@@ -125,7 +167,7 @@ def put_inner(d_code, part, along, first, COUNT: tl.constexpr, IB: tl.constexpr)
     """d_code (rows, IB) with a M_i · `along` in the columns of these matrices."""
     if COUNT == 1:
         inner = tl.sum(part * along, axis=1)[:, None]
-        return tl.where(tl.arange(0, IB)[None, :] == first, inner, d_code)
+        return tl.where(channels(IB)[None, :] == first, inner, d_code)
     else:
         left, right = sides(part)
         d_code = put_inner(d_code, left, along, first, COUNT // 2, IB)
@@ -134,57 +176,70 @@ def put_inner(d_code, part, along, first, COUNT: tl.constexpr, IB: tl.constexpr)
 
 @triton.jit
 def begin_mix(
-    a, matrices, R: tl.constexpr, COUNT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
+    a, matrices, sets, R: tl.constexpr, COUNT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, RESIDENT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The share of z̃_R = 1, or nothing where it is one of the last COUNT."""
-    if R % COUNT == 0:
-        return product(a, load_matrices(matrices, R, R, R + 1, 1, K, N), PRECISION)
-    else:
+    if R % COUNT != 0:
         return tl.zeros((a[0].shape[0], N), tl.float32)
+    elif RESIDENT:
+        return product(a, sets[R // COUNT], PRECISION)
+    else:
+        return product(a, load_matrices(matrices, R, R, R + 1, 1, K, N), PRECISION)
 
 
 @triton.jit
 def mix(
-    a, code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
-    IB: tl.constexpr, PRECISION: tl.constexpr,
+    a, code, matrices, sets, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
+    N: tl.constexpr, IB: tl.constexpr, RESIDENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Σ_i z̃_i a M_i (rows, N) for the halves of a (rows, K)."""
-    total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
-    for first in tl.range(0, R, COUNT, num_stages=STAGES):
-        part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
-        total = add_weighted(total, part, code, first, COUNT, IB)
+    total = begin_mix(a, matrices, sets, R, COUNT, K, N, RESIDENT, PRECISION)
+    if RESIDENT:
+        for first in tl.static_range(0, R, COUNT):
+            total = add_weighted(total, product(a, sets[first // COUNT], PRECISION), code, first, COUNT, IB)
+    else:
+        for first in tl.range(0, R, COUNT, num_stages=STAGES):
+            part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
+            total = add_weighted(total, part, code, first, COUNT, IB)
     return total
 
 
 @triton.jit
 def mix_backward(
-    a, along, code, matrices, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
-    N: tl.constexpr, IB: tl.constexpr, PRECISION: tl.constexpr,
+    a, along, code, matrices, sets, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, K: tl.constexpr,
+    N: tl.constexpr, IB: tl.constexpr, RESIDENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`mix`, and a M_i · `along` for every i < R (rows, IB)."""
-    total = begin_mix(a, matrices, R, COUNT, K, N, PRECISION)
+    total = begin_mix(a, matrices, sets, R, COUNT, K, N, RESIDENT, PRECISION)
     d_code = tl.zeros((total.shape[0], IB), tl.float32)
-    for first in tl.range(0, R, COUNT, num_stages=STAGES):
-        part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
-        total = add_weighted(total, part, code, first, COUNT, IB)
-        d_code = put_inner(d_code, part, along, first, COUNT, IB)
+    if RESIDENT:
+        for first in tl.static_range(0, R, COUNT):
+            part = product(a, sets[first // COUNT], PRECISION)
+            total = add_weighted(total, part, code, first, COUNT, IB)
+            d_code = put_inner(d_code, part, along, first, COUNT, IB)
+    else:
+        for first in tl.range(0, R, COUNT, num_stages=STAGES):
+            part = product(a, load_matrices(matrices, first, R, R + 1, COUNT, K, N), PRECISION)
+            total = add_weighted(total, part, code, first, COUNT, IB)
+            d_code = put_inner(d_code, part, along, first, COUNT, IB)
     return total, d_code
 
 
 @triton.jit
 def inverse_rms(
-    code, root, model, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr,
-    HB: tl.constexpr, PRECISION: tl.constexpr,
+    code, root, vectors, sets, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr,
+    HB: tl.constexpr, RESIDENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """ρ_h = (‖R_h z̃‖² + eps)^(−½) with R_h upper triangular: its last row meets the constant 1 alone."""
-    root, units = open_matrices(root, model, (R + 1) * HB * IB, HB)
+    """ρ_h = (‖R_h z̃‖² + eps)^(−½) with R_h upper triangular: its last row, whose square is known, meets 1 alone."""
     z, unit = halve_rows(code)
-    last = root + (R * HB + tl.arange(0, HB)) * IB + R
-    value = tl.load(last).to(tl.float32) + tl.load(last + (R + 1) * HB * IB).to(tl.float32)
-    value = value[None, :] * units
     square = tl.zeros((code.shape[0], HB), tl.float32)
-    for first in tl.range(0, R, COUNT, num_stages=STAGES):
-        part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
-        square = add_squares(square, part, COUNT)
-    factor = unit * units
-    return tl.rsqrt(square * factor * factor + (value * value + eps))
+    if RESIDENT:
+        for first in tl.static_range(0, R, COUNT):
+            square = add_squares(square, product(z, sets[first // COUNT], PRECISION), COUNT)
+    else:
+        for first in tl.range(0, R, COUNT, num_stages=STAGES):
+            part = product(z, load_matrices(root, first, R, R, COUNT, IB, HB), PRECISION)
+            square = add_squares(square, part, COUNT)
+    factor = unit * load_vector(vectors, HB)
+    return tl.rsqrt(square * factor * factor + (load_vector(vectors, HB, 1) + eps))

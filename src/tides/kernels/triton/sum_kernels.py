@@ -32,14 +32,10 @@ def sum_kernel(
 
 
 @triton.jit
-def sum_rows(partial, model, rows, mode, P, BR: tl.constexpr, BP: tl.constexpr):
-    """Σ_r partial[model, r, mode] (BP)."""
-    total = tl.zeros((BP,), tl.float32)
-    for start in range(0, rows, BR):
-        row = start + tl.arange(0, BR)
-        at = (model * rows + row)[:, None] * P + mode[None, :]
-        total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (mode < P)[None, :], 0.0), axis=0)
-    return total
+def load_rows(partial, model, row, rows, mode, P):
+    """partial[model, row, mode] (rows, modes)."""
+    at = (model * rows + row)[:, None] * P + mode[None, :]
+    return tl.load(partial + at, (row < rows)[:, None] & (mode < P)[None, :], 0.0)
 
 
 @launched
@@ -53,11 +49,18 @@ def clock_sums_kernel(
     """
     model = tl.program_id(1).to(tl.int64)
     mode = tl.program_id(0) * BP + tl.arange(0, BP)
-    frequency = sum_rows(d_frequency, model, rows, mode, P, BR, BP)
-    scale = sum_rows(d_scale, model, rows, mode, P, BR, BP)
-    if BOTH:
-        frequency += sum_rows(d_frequency_behind, model, rows, mode, P, BR, BP)
-        scale += sum_rows(d_scale_behind, model, rows, mode, P, BR, BP)
+    frequencies = tl.zeros((BR, BP), tl.float32)
+    scales = tl.zeros((BR, BP), tl.float32)
+    for start in range(0, rows, BR):
+        row = start + tl.arange(0, BR)
+        # All on their way from memory together.
+        frequencies += load_rows(d_frequency, model, row, rows, mode, P)
+        scales += load_rows(d_scale, model, row, rows, mode, P)
+        if BOTH:
+            frequencies += load_rows(d_frequency_behind, model, row, rows, mode, P)
+            scales += load_rows(d_scale_behind, model, row, rows, mode, P)
+    frequency = tl.sum(frequencies, axis=0)
+    scale = tl.sum(scales, axis=0)
     if HAS_LAM:
         for sequence in range(batch):
             at = ((model * batch + sequence) * P + mode) * 2 + 1

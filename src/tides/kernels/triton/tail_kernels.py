@@ -8,9 +8,23 @@ from tides.kernels.triton.launched import launched
 
 @triton.jit
 def gelu(y):
-    """y Φ(y), and Φ(y)."""
-    cumulative = 0.5 * (1.0 + tl.erf(y * 0.7071067811865476))
-    return y * cumulative, cumulative
+    """y Φ(y) and its slope, Φ(y) + y φ(y).
+
+    Φ(−a) = 2^q(a) with a polynomial q of degree 8, off by 8e-8 of 1 at most; far out it goes to −∞, as it should. An
+    error function, which covers its range in pieces, takes three times the instructions.
+    """
+    a = tl.abs(y)
+    q = 7.5645488e-3 + a * (-5.1659403e-4 + a * (-3.4613269e-5 + a * (9.285797e-6 + a * -5.0073532e-7)))
+    beyond = tl.exp2(-0.99999977 + a * (-1.1511176 + a * (-0.45910033 + a * (-5.2836996e-2 + a * q))))
+    cumulative = tl.where(y < 0.0, beyond, 1.0 - beyond)
+    return y * cumulative, cumulative + y * (0.3989422804014327 * tl.exp2(y * y * -0.72134752))
+
+
+@triton.jit
+def sigmoid(x):
+    """1/(1 + e^−x) as the square of a root: a division would be prepared for numbers of any size."""
+    root = tl.rsqrt(1.0 + tl.exp2(x * -1.4426950))
+    return root * root
 
 
 @triton.jit
@@ -34,7 +48,7 @@ def tail_kernel(
     linear = tl.dot(activated, tl.trans(load_matrix(value, f, h, F, H)), input_precision=PRECISION)
     linear += tl.load(value_bias + f, f < F, 0.0)[None, :]
     gating = tl.dot(activated, tl.trans(load_matrix(gate, f, h, F, H)), input_precision=PRECISION)
-    gating = tl.sigmoid(gating + tl.load(gate_bias + f, f < F, 0.0)[None, :])
+    gating = sigmoid(gating + tl.load(gate_bias + f, f < F, 0.0)[None, :])
     added = tl.dot(linear * gating, tl.trans(load_matrix(out, h, f, H, F)), input_precision=PRECISION)
     added += tl.load(out_bias + h, h < H, 0.0)[None, :]
     tl.store(result + at, tl.load(x + at, inside, 0.0) + added, inside)
@@ -66,9 +80,9 @@ def tail_backward_kernel(
         inside = (row < N)[:, None] & (h < H)[None, :]
         g = tl.load(gradient + at, inside, 0.0)
         piece = tl.load(y + at, inside, 0.0)
-        activated, cumulative = gelu(piece)
+        activated, slope = gelu(piece)
         linear = tl.dot(activated, tl.trans(w_value), input_precision=PRECISION) + b_value
-        gating = tl.sigmoid(tl.dot(activated, tl.trans(w_gate), input_precision=PRECISION) + b_gate)
+        gating = sigmoid(tl.dot(activated, tl.trans(w_gate), input_precision=PRECISION) + b_gate)
         d_gated = tl.dot(g, w_out, input_precision=PRECISION)
         acc_out += tl.dot(tl.trans(g), linear * gating, input_precision=PRECISION)
         d_linear = d_gated * gating
@@ -80,7 +94,6 @@ def tail_backward_kernel(
         acc_out_bias += tl.sum(g, axis=0)
         d_activated = tl.dot(d_linear, w_value, input_precision=PRECISION)
         d_activated += tl.dot(d_gating, w_gate, input_precision=PRECISION)
-        slope = cumulative + piece * 0.3989422804014327 * tl.exp(-0.5 * piece * piece)
         tl.store(dy + at, d_activated * slope, inside)
     matrix = program * FB * HB
     tl.store(d_value + matrix + f[:, None] * HB + h[None, :], acc_value)

@@ -17,7 +17,7 @@ def normalise_kernel(
 ):
     """u = x ⊙ scale + shift, zero over padding."""
     row, a, at, inside = place(N, A, AB, BM)
-    _, values, _ = load_input(x, affine, valid, row, row < N, A, AB, HAS_VALID)
+    values = load_input(x, affine, valid, row, row < N, A, AB, HAS_VALID)
     tl.store(u + at, values, inside)
 
 

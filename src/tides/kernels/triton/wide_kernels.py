@@ -156,7 +156,7 @@ def readout_kernel(
     tl.store(y + at, total, inside)
     unit, _ = gelu(total)
     if DROP > 0:
-        unit = unit * kept(seed, 0, start + row, AB, DROP)
+        unit = unit * kept(seed, 0, start + row, a, DROP)
     tl.store(activated + at, unit, inside)
 
 
@@ -173,10 +173,10 @@ def readout_backward_kernel(
     row, a, at, inside = place(N, A, AB, BM)
     gradient = tl.load(d_activated + at, inside, 0.0)
     if DROP > 0:
-        gradient = gradient * kept(seed, 0, row, AB, DROP)
+        gradient = gradient * kept(seed, 0, row, a, DROP)
     piece = tl.load(y + at, inside, 0.0)
-    _, cumulative = gelu(piece)
-    gradient = gradient * (cumulative + piece * 0.3989422804014327 * tl.exp(-0.5 * piece * piece))
+    _, slope = gelu(piece)
+    gradient = gradient * slope
     if HAS_VALID:
         gradient = tl.where(tl.load(valid + row, row < N, 0)[:, None] != 0, gradient, 0.0)
     tl.store(du + at, gradient * tl.load(skip + a, a < A, 0.0)[None, :], inside)

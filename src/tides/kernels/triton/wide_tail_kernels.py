@@ -54,7 +54,7 @@ def residual_kernel(
     row, a, at, inside = place(N, A, AB, BM)
     change = tl.load(added + at, inside, 0.0) + tl.load(bias + a, a < A, 0.0)[None, :]
     if DROP > 0:
-        change = change * kept(seed, 1, row, AB, DROP)
+        change = change * kept(seed, 1, row, a, DROP)
     tl.store(out + at, tl.load(x + at, inside, 0.0) + change, inside)
 
 
@@ -68,8 +68,8 @@ def activate_kernel(
     unit, _ = gelu(tl.load(y + at, inside, 0.0))
     change = tl.load(gradient + at, inside, 0.0)
     if DROP > 0:
-        unit = unit * kept(seed, 0, row, AB, DROP)
-        change = change * kept(seed, 1, row, AB, DROP)
+        unit = unit * kept(seed, 0, row, a, DROP)
+        change = change * kept(seed, 1, row, a, DROP)
         tl.store(dropped + at, change, inside)
     tl.store(activated + at, unit, inside)
     tl.store(share + tl.program_id(0).to(tl.int64) * W + a, tl.sum(change, axis=0), a < A)

@@ -1,0 +1,78 @@
+"""Tiles of steps that come from memory as products want them, and go back as products leave them.
+
+A product has the numbers of a tile in an order of its own: in a thread two neighbours of a row and, eight columns
+further on, two more; in four threads such a row's 16 columns; in a warp eight rows, then eight more. Tiles that are
+loaded in another order have to cross the shared memory, and all warps have to wait for each other there. So a tile is
+loaded as a vector in that very order, four neighbours of a row by each thread, and then only given its shape.
+
+The four neighbours are two columns here and two there, so the columns of a tile are channels in the order of
+`channels`: vectors of all channels are loaded with it, and matrices are packed with it (`place_of`).
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def channels(N: tl.constexpr):
+    """Which channel every column of a tile is."""
+    c = tl.arange(0, N)
+    return c // 16 * 16 + c // 2 % 4 * 4 + c // 8 % 2 * 2 + c % 2
+
+
+@triton.jit
+def place_of(channel):
+    """The column of a channel."""
+    return channel // 16 * 16 + channel // 2 % 2 * 8 + channel // 4 % 4 * 2 + channel % 2
+
+
+@triton.jit
+def left_of(first, stop, BM: tl.constexpr):
+    """How many rows of a tile that begins with `first` there are."""
+    return tl.minimum(stop - first, BM).to(tl.int32)
+
+
+@triton.jit
+def places(
+    pointer, first, stop, WIDTH: tl.constexpr, STRIDE: tl.constexpr, SHIFT: tl.constexpr, BM: tl.constexpr,
+    N: tl.constexpr,
+):  # fmt: skip
+    """Where the elements of a tile (BM, N) lie, in a product's order (4, 8, BM / 16, 2, N / 16, 4), and which exist.
+
+    Threads of a row, rows, warps, upper and lower half of a warp's rows, columns in steps of 16, neighbours.
+    """
+    thread = tl.arange(0, 4)[:, None, None, None, None, None]
+    row = tl.arange(0, 8)[None, :, None, None, None, None]
+    row += 16 * tl.arange(0, BM // 16)[None, None, :, None, None, None]
+    half = tl.arange(0, 2)[None, None, None, :, None, None]
+    column = 16 * tl.arange(0, N // 16)[None, None, None, None, :, None]
+    column += tl.arange(0, 4)[None, None, None, None, None, :]
+    # What depends on the thread, then what does not: one register holds the addresses of all that a thread accesses.
+    at = pointer + first * STRIDE + (row * STRIDE + 4 * thread) + (8 * STRIDE * half + column - SHIFT)
+    channel = 4 * thread + column
+    return at, (row + 8 * half < left_of(first, stop, BM)) & (channel >= SHIFT) & (channel < SHIFT + WIDTH)
+
+
+@triton.jit
+def load_tile(
+    pointer, first, stop, WIDTH: tl.constexpr, BM: tl.constexpr, N: tl.constexpr, SHIFT: tl.constexpr = 0,
+    AGAIN: tl.constexpr = False,
+):  # fmt: skip
+    """Rows first, … of a matrix with WIDTH columns, its first one in column SHIFT; zeros around them and from `stop`.
+
+    `AGAIN` frees the registers in between: with another policy the compiler does not take it for the same load.
+    """
+    policy: tl.constexpr = "evict_first" if AGAIN else ""
+    at, inside = places(pointer, first, stop, WIDTH, WIDTH, SHIFT, BM, N)
+    parts = tl.reshape(tl.load(at, inside, 0.0, eviction_policy=policy), (4, 8, BM // 16, 2, N // 16, 2, 2))
+    return tl.reshape(tl.permute(parts, (2, 3, 1, 4, 5, 0, 6)), (BM, N))
+
+
+@triton.jit
+def store_tile(pointer, tile, first, stop, WIDTH: tl.constexpr, STRIDE: tl.constexpr, SHIFT: tl.constexpr = 0):
+    """WIDTH columns of a tile, from SHIFT on, into rows that are STRIDE apart."""
+    BM: tl.constexpr = tile.shape[0]
+    N: tl.constexpr = tile.shape[1]
+    at, inside = places(pointer, first, stop, WIDTH, STRIDE, SHIFT, BM, N)
+    parts = tl.permute(tl.reshape(tile, (BM // 16, 2, 8, N // 16, 2, 4, 2)), (5, 2, 0, 1, 3, 4, 6))
+    tl.store(at, tl.reshape(parts, (4, 8, BM // 16, 2, N // 16, 4)), inside)
