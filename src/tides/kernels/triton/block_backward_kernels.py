@@ -61,6 +61,8 @@ def readout_kernel(
     sets = load_sets(matrices, R, R + 1, COUNT, OB, HB, RESIDENT)
     roots, root_vectors = open_matrices(root, model, (R + 1) * HB * IB, HB)
     root_sets = load_sets(roots, R, R, ROOTS, IB, HB, RESIDENT and NORM)
+    # All matrices are there; else the compiler would have all warps wait for each other in every tile.
+    tl.debug_barrier()
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
         _, u, _ = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)

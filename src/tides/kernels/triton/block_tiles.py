@@ -43,9 +43,9 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "enter": Tile(64, 4, 3, 128, registers=168),
+    "enter": Tile(128, 8, 3, 64, registers=128),
     "leave": Tile(64, 4, 3, 64, registers=168),
-    "readout": Tile(64, 4, 3, 128, registers=168),
+    "readout": Tile(128, 8, 3, 64, registers=128),
     "readout_backward": Tile(64, 4, 3, 128, registers=168),
     "drive_backward": Tile(64, 4, 3, 64, registers=168),
     # Products of one matrix each, without columns.
@@ -56,7 +56,7 @@ TILES = {
     "weights": Tile(32, 1, 3, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 64, registers=128, resident=False),
-    "readout_wide": Tile(64, 4, 2, 64, registers=128),
+    "readout_wide": Tile(64, 4, 2, 64),
     "readout_backward_wide": Tile(64, 4, 2, 128, resident=False),
     "drive_backward_wide": Tile(64, 4, 3, 64, registers=128, resident=False),
     "weights_wide": Tile(16, 1, 1, 0),
