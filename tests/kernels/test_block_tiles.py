@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("triton", reason="the triton backend needs triton")
 
+from tides.kernels.triton import block_tiles
 from tides.kernels.triton.block_tiles import TILES, Tile, share, tile_of
 
 
@@ -37,3 +38,21 @@ def test_the_sums_of_a_program_fit_its_registers(count: int, size: int, wanted: 
 def test_registers_are_bounded_where_a_tile_says_so() -> None:
     assert Tile(64, 4, 1, 64, registers=128).flags == {"BM": 64, "num_warps": 4, "maxnreg": 128}
     assert "maxnreg" not in Tile(64, 4, 1, 64).flags
+
+
+def test_matrices_stay_where_two_programs_have_room_and_every_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    tile = Tile(64, 4, 1, 64, registers=128)
+    assert tile.fitting(70 << 10) == 3
+    assert tile.keeps(100 << 10)
+    assert not tile.keeps(120 << 10)
+    assert not tile._replace(resident=False).keeps(1 << 10)
+    monkeypatch.setattr(block_tiles, "least_shared", lambda: 99 << 10)
+    assert tile.keeps(98 << 10)
+    assert not tile.keeps(99 << 10)
+
+
+def test_without_a_gpu_plans_are_those_for_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    block_tiles.least_shared.cache_clear()
+    assert block_tiles.least_shared() == 227 << 10
+    block_tiles.least_shared.cache_clear()

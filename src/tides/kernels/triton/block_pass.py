@@ -18,8 +18,6 @@ REPARAMS = {"standard": STANDARD, "exp": EXP, "stable": STABLE, "softplus": SOFT
 NORM_ROWS = 128
 NORM_PROGRAMS = 528
 COUNTED = 4096
-# With fewer programs on a processor that have their matrices in shared memory, every tile fetches them instead.
-_FEWEST = 2
 
 
 def shares(rows: int, tile: int, most: int) -> tuple[int, int]:
@@ -217,7 +215,7 @@ class BlockPass:
         rank, norms = layout.rank, (roots + grams if layout.mix_norm else 0)
         # Two halves of everything, each of two bytes.
         shared = 4 * ((rank + 1) * (mix[0] * mix[1] + norms * self.hb * self.ib) + heads * self.hb)
-        resident = tile.resident and tile.fitting(shared) >= _FEWEST
+        resident = tile.keeps(shared)
         programs = PROCESSORS * tile.fitting(shared if resident else 0)
         tiles, programs = shares(rows, tile.rows, programs)
         flags = tile.flags | {"STAGES": tile.stages, "RESIDENT": resident, "COUNT": tile.matrices(rank, mix[1])}

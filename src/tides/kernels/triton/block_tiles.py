@@ -1,11 +1,17 @@
 """Launch shapes of a block's passes, measured on an H200: the one place where they are chosen."""
 
+from functools import cache
 from typing import NamedTuple
+
+import torch
+from triton.runtime import driver
 
 # Of an H200: its processors, and of each the shared memory in bytes and the registers.
 PROCESSORS, _SHARED, _REGISTERS = 132, 227 << 10, 1 << 16
 # What a program takes of the shared memory besides its matrices.
 _BESIDES = 1 << 10
+# With fewer programs on a processor that have their matrices in shared memory, every tile fetches them instead.
+_FEWEST = 2
 # Sums over pairs z_i z_j have tiles of so many pairs, the smallest that a warp multiplies.
 PAIR_ROWS = 16
 
@@ -30,6 +36,10 @@ class Tile(NamedTuple):
         """Programs that run on a processor at once if each has matrices of so many bytes in shared memory."""
         by_registers = _REGISTERS // (32 * self.warps * (self.registers or 255))
         return min(by_registers, _SHARED // (shared + _BESIDES))
+
+    def keeps(self, shared: int) -> bool:
+        """Whether matrices of so many bytes stay in shared memory."""
+        return self.resident and self.fitting(shared) >= _FEWEST and shared + _BESIDES <= least_shared()
 
     @property
     def flags(self) -> dict[str, int]:
@@ -61,6 +71,13 @@ TILES = {
     "drive_backward_wide": Tile(64, 4, 3, 64, registers=128, resident=False),
     "weights_wide": Tile(16, 1, 1, 0),
 }
+
+
+@cache
+def least_shared() -> int:
+    """Bytes of shared memory that a program may have on every GPU here; without one those of an H200."""
+    devices = range(torch.cuda.device_count())
+    return min((driver.active.utils.get_device_properties(k)["max_shared_mem"] for k in devices), default=_SHARED)
 
 
 def tile_of(name: str, planes: int) -> Tile:
