@@ -1,6 +1,7 @@
 """Model folders: what comes back is the same model, and a damaged folder says so."""
 
 import copy
+import importlib.metadata
 import json
 import os
 import stat
@@ -109,6 +110,16 @@ def test_the_folder_holds_two_files_and_no_pickle(tmp_path: Path) -> None:
     assert (config["model"], config["dtype"], config["classes"]) == ("sequence-classifier", "float64", 3)
     assert config["tides_version"] == tides.__version__
     assert read_metadata(folder) == {"channels": ["hr", "spo₂"], "unit": "h"}
+
+
+def test_a_source_tree_that_is_not_installed_saves_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("tides.records.metadata.version", missing)
+    save(classifier(), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["tides_version"] == "not installed"
+    assert isinstance(load(tmp_path), SequenceClassifier)
 
 
 def test_others_may_read_a_saved_model(tmp_path: Path) -> None:

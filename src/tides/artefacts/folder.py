@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import nn
 from tides.atomic import atomic_write
 from tides.errors import ConfigError, DataError
 from tides.nn import Backbone, Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
+from tides.records import environment
 
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
@@ -52,7 +52,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     weights = serialise({key: tensor.contiguous() for key, tensor in named_tensors(model).items()})
     config = {
         "format": FORMAT,
-        "tides_version": version("tides-ssm"),
+        "tides_version": environment()["tides-ssm"],
         **describe(model),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "metadata": metadata or {},
