@@ -19,7 +19,7 @@ from tests.nn.models import VARIANTS, backbone, classifier, forecaster, small_co
 from tides.artefacts import from_release, identify, load, save
 from tides.artefacts.folder import read_metadata
 from tides.errors import ConfigError, DataError, TidesError
-from tides.nn import Backbone, SequenceRegressor
+from tides.nn import Backbone, SequenceClassifier, SequenceRegressor
 
 
 def answer(model: nn.Module) -> torch.Tensor:
