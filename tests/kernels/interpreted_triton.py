@@ -100,7 +100,9 @@ def check_batches(everything: bool) -> None:
     """A batch in parts; with `everything` of several kinds and in several ranges, which end in the middle of a tile."""
     tiles = importlib.import_module("tides.kernels.triton.block_tiles")
     gradients = importlib.import_module("tides.kernels.triton.block_gradients")
-    # Every tile fetches its matrices; in `check_blocks` they stay in shared memory.
+    # Every tile fetches its matrices; in `check_blocks` they stay. And tiles lie as for another Triton.
+    order = importlib.import_module("tides.kernels.triton.tile_kernels")
+    order.FIRST = type(order.FIRST)(not order.FIRST.value)
     tiles.TILES.update({name: tile._replace(rows=16, resident=False) for name, tile in tiles.TILES.items()})
     gradients._ROWS = 16
     if not everything:

@@ -25,6 +25,8 @@ from tides.nn.block import Block
 HOPPER = GPUTarget("cuda", 90, 32)
 POINTERS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.float64: "*fp64", torch.int32: "*i32"}
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
+# Passes that begin with products and end without a sum over their tiles.
+THROUGH_TILES = {"enter", "leave", "readout", "readout_backward", "drive_backward", "tail_backward_block"}
 
 
 def _wide_plans() -> list[LaunchPlan]:
@@ -70,10 +72,27 @@ def _launches(plans: list[LaunchPlan]) -> list[_Launch]:
     return list({(step.kernel, tuple(sorted(step.flags.items()))): step for step in found}.values())
 
 
+def _compile(launch: _Launch) -> Any:
+    options = {key: value for key, value in launch.flags.items() if key in OPTIONS}
+    return triton.compile(_source(launch), target=HOPPER, options=options)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_kernels_compile_for_a_gpu_that_is_not_there(name: str) -> None:
     for launch in _launches(PLANS[name]()):
-        options = {key: value for key, value in launch.flags.items() if key in OPTIONS}
-        compiled = triton.compile(_source(launch), target=HOPPER, options=options)
-        assert len(compiled.asm["cubin"]) > 0
+        assert len(_compile(launch).asm["cubin"]) > 0
+
+
+@pytest.mark.slow
+def test_tiles_do_not_cross_the_shared_memory_between_products() -> None:
+    found = set()
+    for launch in _launches(PLANS["one direction"]()):
+        name = launch.kernel.fn.__name__.removesuffix("_kernel")
+        if name in THROUGH_TILES:
+            matrices, _, tiles = _compile(launch).asm["ptx"].partition("wgmma.mma_async")
+            assert "st.shared" in matrices, f"{name}: matrices do not stay there"
+            assert tiles, f"{name}: no products of a Hopper"
+            assert "st.shared" not in tiles, f"{name}: the compiler lays out tiles in another order than products"
+            found.add(name)
+    assert found == THROUGH_TILES

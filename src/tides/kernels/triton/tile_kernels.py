@@ -12,6 +12,9 @@ The four neighbours are two columns here and two there, so the columns of a tile
 import triton
 import triton.language as tl
 
+# Whether the compiler deals a tile's first axes to the threads of a warp, as up to Triton 3.6, or its last ones.
+FIRST = tl.constexpr(tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7))
+
 
 @triton.jit
 def channels(N: tl.constexpr):
@@ -33,20 +36,30 @@ def left_of(first, stop, BM: tl.constexpr):
 
 
 @triton.jit
+def along(n: tl.constexpr, AXIS: tl.constexpr):
+    """0, …, n − 1 along one of the six axes of `places`."""
+    place: tl.constexpr = AXIS if FIRST or AXIS == 5 else 4 - AXIS
+    numbers = tl.arange(0, n)
+    for k in tl.static_range(6):
+        if k != place:
+            numbers = tl.expand_dims(numbers, k)
+    return numbers
+
+
+@triton.jit
 def places(
     pointer, first, stop, WIDTH: tl.constexpr, STRIDE: tl.constexpr, SHIFT: tl.constexpr, BM: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """Where the elements of a tile (BM, N) lie, in a product's order (4, 8, BM / 16, 2, N / 16, 4), and which exist.
+    """Where the elements of a tile (BM, N) lie, in a product's order, and which exist.
 
-    Threads of a row, rows, warps, upper and lower half of a warp's rows, columns in steps of 16, neighbours.
+    Axes: 0 threads of a row (4), 1 rows (8), 2 warps (BM / 16), 3 upper and lower half of a warp's rows (2), 4 columns
+    in steps of 16 (N / 16), 5 neighbours (4). The first five are turned around where `FIRST` is not.
     """
-    thread = tl.arange(0, 4)[:, None, None, None, None, None]
-    row = tl.arange(0, 8)[None, :, None, None, None, None]
-    row += 16 * tl.arange(0, BM // 16)[None, None, :, None, None, None]
-    half = tl.arange(0, 2)[None, None, None, :, None, None]
-    column = 16 * tl.arange(0, N // 16)[None, None, None, None, :, None]
-    column += tl.arange(0, 4)[None, None, None, None, None, :]
+    thread = along(4, 0)
+    row = along(8, 1) + 16 * along(BM // 16, 2)
+    half = along(2, 3)
+    column = 16 * along(N // 16, 4) + along(4, 5)
     # What depends on the thread, then what does not: one register holds the addresses of all that a thread accesses.
     at = pointer + first * STRIDE + (row * STRIDE + 4 * thread) + (8 * STRIDE * half + column - SHIFT)
     channel = 4 * thread + column
@@ -64,8 +77,12 @@ def load_tile(
     """
     policy: tl.constexpr = "evict_first" if AGAIN else ""
     at, inside = places(pointer, first, stop, WIDTH, WIDTH, SHIFT, BM, N)
-    parts = tl.reshape(tl.load(at, inside, 0.0, eviction_policy=policy), (4, 8, BM // 16, 2, N // 16, 2, 2))
-    return tl.reshape(tl.permute(parts, (2, 3, 1, 4, 5, 0, 6)), (BM, N))
+    loaded = tl.load(at, inside, 0.0, eviction_policy=policy)
+    if FIRST:
+        parts = tl.permute(tl.reshape(loaded, (4, 8, BM // 16, 2, N // 16, 2, 2)), (2, 3, 1, 4, 5, 0, 6))
+    else:
+        parts = tl.permute(tl.reshape(loaded, (N // 16, 2, BM // 16, 8, 4, 2, 2)), (2, 1, 3, 0, 5, 4, 6))
+    return tl.reshape(parts, (BM, N))
 
 
 @triton.jit
@@ -74,5 +91,9 @@ def store_tile(pointer, tile, first, stop, WIDTH: tl.constexpr, STRIDE: tl.const
     BM: tl.constexpr = tile.shape[0]
     N: tl.constexpr = tile.shape[1]
     at, inside = places(pointer, first, stop, WIDTH, STRIDE, SHIFT, BM, N)
-    parts = tl.permute(tl.reshape(tile, (BM // 16, 2, 8, N // 16, 2, 4, 2)), (5, 2, 0, 1, 3, 4, 6))
-    tl.store(at, tl.reshape(parts, (4, 8, BM // 16, 2, N // 16, 4)), inside)
+    parts = tl.reshape(tile, (BM // 16, 2, 8, N // 16, 2, 4, 2))
+    if FIRST:
+        ordered = tl.reshape(tl.permute(parts, (5, 2, 0, 1, 3, 4, 6)), (4, 8, BM // 16, 2, N // 16, 4))
+    else:
+        ordered = tl.reshape(tl.permute(parts, (3, 1, 0, 2, 5, 4, 6)), (N // 16, 2, BM // 16, 8, 4, 4))
+    tl.store(at, ordered, inside)
