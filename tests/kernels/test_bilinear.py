@@ -81,10 +81,22 @@ def test_a_mix_of_no_steps() -> None:
     u, code, factors, norm = (
         normal(*shape).requires_grad_() for shape in ((1, 0, 5), (1, 0, 3), (1, 2, 5, 2, 3), (1, 2))
     )
-    out = mixes.mix_in_op(u, code, factors, norm, 1e-6, "torch")
+    out, inverse = mixes.mix_in_op(u, code, factors, norm, 1e-6, "torch", True)
     assert out.shape == (1, 0, 4)
+    assert inverse.shape == (1, 0, 5)
     for gradient in torch.autograd.grad(out.sum(), (factors, norm)):
         assert not gradient.any()
+
+
+@pytest.mark.parametrize("inwards", [True, False])
+def test_inverse_norms_are_kept_for_a_backward_pass_only(inwards: bool) -> None:
+    x, code, factors, norm = (
+        normal(*shape) for shape in ((1, 7, 5) if inwards else (1, 7, 2, 2), (1, 7, 3), (1, 2, 5, 2, 3), (1, 2))
+    )
+    operator = mixes.mix_in_op if inwards else mixes.mix_out_op
+    (out, kept), (again, nothing) = (operator(x, code, factors, norm, 1e-6, "torch", keep) for keep in (True, False))
+    assert torch.equal(out, again)
+    assert (kept.shape, nothing.numel()) == ((1, 7, 5), 0)
 
 
 @pytest.mark.gpu

@@ -55,7 +55,7 @@ def mix_samples(inwards: bool) -> list[tuple[Any, ...]]:
     n, p, h, i = 11, 3, 4, 5
     x = normal(1, n, h) if inwards else normal(1, n, p, 2)
     found = leaves(x, normal(1, n, i), normal(1, p, h, 2, i), normal(1, p))
-    return [(*found, 1e-6, "torch"), (*found[:3], None, 1e-6, "torch")]
+    return [(*found, 1e-6, "torch", True), (*found[:3], None, 1e-6, "torch", True)]
 
 
 def coded_mix_samples(inwards: bool) -> list[tuple[Any, ...]]:

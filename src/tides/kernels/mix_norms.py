@@ -1,7 +1,4 @@
-"""The column norms of a mix, block by block: 1/√(z̃ᵀ G_h z̃ + eps) for every column h, and their gradients.
-
-Between `divide` and `backward` of a block, what the first has made of the code is kept for the second.
-"""
+"""The column norms of a mix, block by block: 1/√(z̃ᵀ G_h z̃ + eps) for every column h, and their gradients."""
 
 import torch
 from torch import Tensor
@@ -64,22 +61,24 @@ class TriangleNorms:
 
     def divide(self, x: Tensor, code: Tensor, out: Tensor) -> Tensor:
         """As in `OuterNorms`."""
-        self._code = code.mT.contiguous()
-        precise = self._code.double()
-        self._monomials = precise.index_select(1, self._first).mul_(precise.index_select(1, self._second))
-        square = (self._forms @ self._monomials).add_(self._eps).mT
+        precise = code.mT.to(torch.float64, memory_format=torch.contiguous_format)
+        square = (self._forms @ self._monomials(precise)).add_(self._eps).mT
         inverse = square.to(x.dtype, memory_format=torch.contiguous_format).rsqrt_()
         torch.mul(x, inverse, out=out)
         return inverse
 
     def backward(self, gradient: Tensor, divided: Tensor, inverse: Tensor, code: Tensor) -> Tensor:
-        """As in `OuterNorms`, behind `divide` of the same block."""
+        """As in `OuterNorms`."""
+        by_step = code.mT.contiguous()
         d_square = (gradient * divided).mul_(inverse)  # times −2
         work = (self._slopes @ d_square.mT).unflatten(1, (code.shape[-1], -1))
-        products = self._monomials.to(d_square.dtype) @ d_square
-        self._products = added(self._products, products.double())
-        d_code: Tensor = work.mul_(self._code.unsqueeze(1)).sum(2).mT
+        self._products = added(self._products, (self._monomials(by_step) @ d_square).double())
+        d_code: Tensor = work.mul_(by_step.unsqueeze(1)).sum(2).mT
         return d_code
+
+    def _monomials(self, code: Tensor) -> Tensor:
+        """z̃_i z̃_j with i ≤ j of a code (m, i, n)."""
+        return code.index_select(1, self._first).mul_(code.index_select(1, self._second))
 
     def d_factors(self) -> Tensor:
         assert self._products is not None, "d_factors is asked for after a backward pass"

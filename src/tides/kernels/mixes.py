@@ -1,7 +1,7 @@
 """v_k = B_k u_k and y_k = Re(C_k s_k) with low-rank or full heads, a block of steps at a time.
 
 Both are bilinear in a code z̃ and a vector x: out_o = Σ_i Σ_a z̃_i x_a K[i, a, o]. The temporaries of a block live in
-cache only; the backward pass makes them again.
+cache only; the backward pass makes them again, but for the inverse norms of columns, which need float64.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def mix_in(u: Tensor, mix: Mix, eps: float, passes: str = "torch") -> Tensor:
     """`functional.mix_in`; heads without a code are plain matrix products already. `passes` names one of `PASSES`."""
     if not isinstance(mix, LowRankMix):
         return tf.mix_in(u, mix, eps)
-    drive: Tensor = mix_in_op(*mix_arguments(u, u, mix), eps, passes)
+    drive: Tensor = mix_in_op(*mix_arguments(u, u, mix), eps, passes, torch.is_grad_enabled())[0]
     return torch.view_as_complex(drive.view(*u.shape[:-1], -1, 2))
 
 
@@ -40,7 +40,8 @@ def mix_out(s: Tensor, u: Tensor, mix: Mix, eps: float, passes: str = "torch") -
     """`functional.mix_out`."""
     if not isinstance(mix, LowRankMix):
         return tf.mix_out(s, u, mix, eps)
-    y: Tensor = mix_out_op(*mix_arguments(torch.view_as_real(s.resolve_conj()), u, mix), eps, passes)
+    arguments = mix_arguments(torch.view_as_real(s.resolve_conj()), u, mix)
+    y: Tensor = mix_out_op(*arguments, eps, passes, torch.is_grad_enabled())[0]
     return y.view(u.shape)
 
 
@@ -57,25 +58,45 @@ def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def _inverses(code: Tensor, factors: Tensor, norm: Tensor | None, kept: bool) -> Tensor:
+    """Memory for the inverse norms of every step and column, or for none."""
+    m, n, _ = code.shape
+    return code.new_empty(m, n if kept and norm is not None else 0, factors.shape[2])
+
+
 @torch.library.custom_op("tides::mix_in_torch", mutates_args=())
-def mix_in_op(u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
-    """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved."""
+def mix_in_op(
+    u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """u (m, n, h), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), re and im interleaved.
+
+    With it come the inverse norms (m, n, h), if they are to be kept for a backward pass.
+    """
     form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
     norms = mix_norms(factors, norm, eps, PASSES[passes])
-    out = u.new_empty(*u.shape[:2], 2 * factors.shape[1])
+    out, inverse = u.new_empty(*u.shape[:2], 2 * factors.shape[1]), _inverses(code, factors, norm, keep)
     for rows in _blocks(code, factors):
         x, z = u[:, rows], code[:, rows]
         if norms is not None:
             divided = _like(x)
-            norms.divide(x, z, divided)
+            found = norms.divide(x, z, divided)
             x = divided
+            if keep:
+                inverse[:, rows] = found
         form.apply(z, x, out[:, rows])
-    return out
+    return out, inverse
 
 
 @torch.library.custom_op("tides::mix_in_torch_backward", mutates_args=())
 def mix_in_backward(
-    gradient: Tensor, u: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str
+    gradient: Tensor,
+    inverse: Tensor,
+    u: Tensor,
+    code: Tensor,
+    factors: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    passes: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, code, factors and norm."""
     form = bilinear_form(drive_kernel(factors, norm), code.shape[-1], PASSES[passes])
@@ -86,32 +107,44 @@ def mix_in_backward(
         if norms is None:
             d_code[:, rows] = form.backward(gradient[:, rows], z, x, du[:, rows])
         else:
-            divided = _like(x)
-            inverse = norms.divide(x, z, divided)
+            rho = inverse[:, rows]
+            divided = x * rho
             dz = form.backward(gradient[:, rows], z, divided, du[:, rows])
-            dx = du[:, rows].mul_(inverse)
-            torch.add(dz, norms.backward(dx, divided, inverse, z), out=d_code[:, rows])
+            dx = du[:, rows].mul_(rho)
+            torch.add(dz, norms.backward(dx, divided, rho, z), out=d_code[:, rows])
     d_weighted = d_drive_kernel(form.d_kernel(), factors)
     return (du, d_code, *unweighted(d_weighted, factors, norm, None if norms is None else norms.d_factors()))
 
 
 @torch.library.custom_op("tides::mix_out_torch", mutates_args=())
-def mix_out_op(s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str) -> Tensor:
-    """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h)."""
+def mix_out_op(
+    s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """s (m, n, p, 2), code (m, n, i), factors (m, p, h, 2, i), norm (m, p) → Re(C s) (m, n, h), and as `mix_in_op`."""
     form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
     norms = mix_norms(factors, norm, eps, PASSES[passes])
     x = s.flatten(-2)
-    out = s.new_empty(*s.shape[:2], factors.shape[2])
+    out, inverse = s.new_empty(*s.shape[:2], factors.shape[2]), _inverses(code, factors, norm, keep)
     for rows in _blocks(code, factors):
         y = form.apply(code[:, rows], x[:, rows], out[:, rows])
         if norms is not None:
-            norms.divide(y, code[:, rows], y)
-    return out
+            found = norms.divide(y, code[:, rows], y)
+            if keep:
+                inverse[:, rows] = found
+    return out, inverse
 
 
 @torch.library.custom_op("tides::mix_out_torch_backward", mutates_args=())
 def mix_out_backward(
-    gradient: Tensor, y: Tensor, s: Tensor, code: Tensor, factors: Tensor, norm: Tensor | None, eps: float, passes: str
+    gradient: Tensor,
+    y: Tensor,
+    inverse: Tensor,
+    s: Tensor,
+    code: Tensor,
+    factors: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    passes: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, code, factors and norm; y is the output."""
     form = bilinear_form(readout_kernel(factors, norm), code.shape[-1], PASSES[passes])
@@ -123,23 +156,23 @@ def mix_out_backward(
         if norms is None:
             d_code[:, rows] = form.backward(g, z, x[:, rows], dx[:, rows])
         else:
-            divided = _like(g)
-            inverse = norms.divide(g, z, divided)
+            rho = inverse[:, rows]
+            divided = g * rho
             dz = form.backward(divided, z, x[:, rows], dx[:, rows])
-            torch.add(dz, norms.backward(divided, y[:, rows], inverse, z), out=d_code[:, rows])
+            torch.add(dz, norms.backward(divided, y[:, rows], rho, z), out=d_code[:, rows])
     d_weighted = d_readout_kernel(form.d_kernel(), factors)
     spread = None if norms is None else norms.d_factors()
     return (dx.view_as(s), d_code, *unweighted(d_weighted, factors, norm, spread))
 
 
 @mix_in_op.register_fake
-def _(u, code, factors, norm, eps, passes):  # type: ignore[no-untyped-def]
-    return u.new_empty(u.shape[0], u.shape[1], factors.shape[1] * 2)
+def _(u, code, factors, norm, eps, passes, keep):  # type: ignore[no-untyped-def]
+    return u.new_empty(u.shape[0], u.shape[1], factors.shape[1] * 2), _inverses(code, factors, norm, keep)
 
 
 @mix_out_op.register_fake
-def _(s, code, factors, norm, eps, passes):  # type: ignore[no-untyped-def]
-    return s.new_empty(s.shape[0], s.shape[1], factors.shape[2])
+def _(s, code, factors, norm, eps, passes, keep):  # type: ignore[no-untyped-def]
+    return s.new_empty(s.shape[0], s.shape[1], factors.shape[2]), _inverses(code, factors, norm, keep)
 
 
 def _fake_backward(*arguments):  # type: ignore[no-untyped-def]
@@ -152,21 +185,23 @@ mix_in_backward.register_fake(_fake_backward)
 mix_out_backward.register_fake(_fake_backward)
 
 
-def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.eps, ctx.passes = inputs
-    ctx.save_for_backward(*tensors)
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.eps, ctx.passes, _ = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1], *tensors)
 
 
-def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.eps, ctx.passes = inputs
-    ctx.save_for_backward(output, *tensors)
+def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.eps, ctx.passes, _ = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, *tensors)
 
 
 def _with(backward: Any) -> Any:
-    def run(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def run(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *saved, ctx.eps, ctx.passes)
-        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None, None
+        return dx, d_code, d_factors, None if saved[-1] is None else d_norm, None, None, None
 
     return run
 

@@ -6,6 +6,7 @@ zero. φ₁'(z) = (e^z − φ₁)/z is a Taylor polynomial where that cancels: f
 for |z| < ½ in float64. Nothing is selected by a mask: on a CPU a `where` takes as long as ten products.
 """
 
+from collections.abc import Sequence
 from math import factorial
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ _NOTHING = {torch.float32: 1e-30, torch.float64: 1e-60}
 _TAYLOR_RADIUS = {torch.float32: 0.125, torch.float64: 0.5}
 # The first dropped term of φ₁' is below half an ulp inside the radius.
 _TAYLOR_TERMS = {torch.float32: 6, torch.float64: 17}
+# Numbers of a block on a CPU: some forty temporaries are made, and those at hand stay in a core's cache.
+_BLOCK = 1 << 17
 
 
 class Interval(NamedTuple):
@@ -24,15 +27,31 @@ class Interval(NamedTuple):
 
     lam_bar: Tensor
     gain: Tensor
-    slope: Tensor | None
+    slope: Tensor | None = None
 
 
 def zoh_interval(decay: Tensor, frequency: Tensor, delta: Tensor, *, with_slope: bool = False) -> Interval:
-    """Everything the zero-order hold needs of one interval, for λ = decay + i·frequency."""
+    """Everything the zero-order hold needs of every interval (b, l, p), for λ = decay + i·frequency."""
+    inputs = decay, frequency, delta
+    b, l, p = torch.broadcast_shapes(*(x.shape for x in inputs))
+    steps = max(1, _BLOCK // max(1, b * p))
+    if decay.device.type != "cpu" or l <= steps:
+        return Interval(*_interval(inputs, with_slope))
+    found = [decay.new_empty(b, l, p, dtype=decay.dtype.to_complex()) for _ in range(2 + with_slope)]
+    for start in range(0, l, steps):
+        rows = slice(start, start + steps)
+        block = [x if x.shape[1] == 1 else x[:, rows] for x in inputs]
+        for whole, part in zip(found, _interval(block, with_slope), strict=True):
+            whole[:, rows] = part
+    return Interval(*found)
+
+
+def _interval(inputs: Sequence[Tensor], with_slope: bool) -> list[Tensor]:
+    """The parts of an `Interval`, from λ and δ of some steps."""
+    decay, frequency, delta = inputs
     a, b = torch.broadcast_tensors(decay * delta, frequency * delta)
     nothing = _NOTHING[a.dtype]
-    growth, half = torch.exp(a), b / 2
-    minus = torch.tanh(a / 2).mul_(growth + 1)  # expm1(a), which is slow itself
+    growth, minus, half = torch.exp(a), torch.expm1(a), b / 2
     sine = torch.sin(half)
     turn = torch.cos(half).mul_(sine).mul_(2).mul_(growth)  # Im e^z
     versine = sine.square_().mul_(2)
@@ -42,11 +61,10 @@ def zoh_interval(decay: Tensor, frequency: Tensor, delta: Tensor, *, with_slope:
     u, w = a * inverse, b * inverse  # δ/z = u − iw
     gain_re = (bent * u).addcmul_(turn, w).add_(inverse, alpha=nothing)
     gain_im = (turn * u).addcmul_(bent, w, value=-1)
-    interval = Interval(
-        torch.complex(growth.addcmul_(growth, versine, value=-1), turn), torch.complex(gain_re, gain_im), None
-    )
+    lam_bar = torch.complex(growth.addcmul_(growth, versine, value=-1), turn)
+    found = [lam_bar, torch.complex(gain_re, gain_im)]
     if not with_slope:
-        return interval
+        return found
     # (δ e^z − gain) δ/z, with weight one or zero beside the polynomial.
     x, y = bent.add_(1).mul_(delta).sub_(gain_re), turn.mul_(delta).sub_(gain_im)
     far = (square - _TAYLOR_RADIUS[a.dtype] ** 2).mul_(1 / nothing).clamp_(0, 1)
@@ -56,7 +74,7 @@ def zoh_interval(decay: Tensor, frequency: Tensor, delta: Tensor, *, with_slope:
     weight = near.mul_(delta).mul_(delta)
     slope_re = re.mul_(weight).addcmul_(x, u).addcmul_(y, w)
     slope_im = im.mul_(weight).addcmul_(y, u).addcmul_(x, w, value=-1)
-    return interval._replace(slope=torch.complex(slope_re, slope_im))
+    return [*found, torch.complex(slope_re, slope_im)]
 
 
 def _taylor_slope(a: Tensor, b: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:

@@ -157,5 +157,5 @@ def _(info, in_dims, x, code, factors, norm, eps, output):  # type: ignore[no-un
     )
     code = torch.cat([code, torch.ones_like(code[..., :1])], dim=-1)
     if output:
-        return mixes.mix_out_op(x.unflatten(-1, (-1, 2)), code, factors, norm, eps, FUSED), 0
-    return mixes.mix_in_op(x, code, factors, norm, eps, FUSED), 0
+        return mixes.mix_out_op(x.unflatten(-1, (-1, 2)), code, factors, norm, eps, FUSED, True)[0], 0
+    return mixes.mix_in_op(x, code, factors, norm, eps, FUSED, True)[0], 0
