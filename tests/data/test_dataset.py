@@ -68,6 +68,8 @@ def test_the_fingerprint_tells_contents_apart() -> None:
         "static": IrregularDataset([one.replace(static=np.ones(1)) for one in data], schema=data.schema),
         "values": IrregularDataset([one.replace(values=one.values + 1) for one in data], schema=data.schema),
         "hidden": IrregularDataset(hidden, schema=data.schema),
+        "weights": IrregularDataset([one.replace(weight=1) for one in data], schema=data.schema),
+        "weight": IrregularDataset([one.replace(weight=2.0) for one in data], schema=data.schema),
         "unit": IrregularDataset(list(data), channels=("a", "b"), unit="s", class_names=("x", "y")),
     }
     found = {name: other.fingerprint() for name, other in others.items()}
@@ -84,6 +86,23 @@ def test_median_gap_ignores_ties() -> None:
 def test_series_of_different_width_are_refused() -> None:
     with pytest.raises(DataError, match=r"series 1 .* has 3 channels; the data set has 2"):
         IrregularDataset([IrregularSeries(np.zeros((1, 2)), [0]), IrregularSeries(np.zeros((1, 3)), [0], id="odd")])
+
+
+def test_weights_belong_to_all_series_or_to_none() -> None:
+    data = make()
+    assert data.weights is None
+    weighed = IrregularDataset([one.replace(weight=i) for i, one in enumerate(data)], schema=data.schema)
+    found = weighed[[3, 1]].map(lambda series: series.replace(values=-series.values)).weights
+    assert found is not None
+    assert (found.tolist(), found.dtype) == ([3.0, 1.0], np.float64)
+    assert weighed.labelled.all()
+    half = IrregularDataset([weighed[0], data[1]], schema=data.schema)
+    with pytest.raises(DataError, match="series 's1' has no weight while others have one"):
+        _ = half.weights
+    for odd in (-1.0, np.nan, np.inf, "1", 1j):
+        with pytest.raises(DataError, match=r"series 's0': its weight is .*; wanted a finite number ≥ 0"):
+            data[0].replace(weight=odd)
+    assert data[0].replace(weight=np.float32(0.5)).weight == 0.5
 
 
 def test_half_labelled_data_says_which_series_lacks_a_label() -> None:

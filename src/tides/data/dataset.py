@@ -102,13 +102,27 @@ class IrregularDataset(Sequence[IrregularSeries]):
     @property
     def labels(self) -> NDArray[Any] | None:
         """Class indices (int64) or numbers (float64), one per series; None where no series has one."""
-        labels = [self._store.label(int(i)) for i in self._index]
-        if all(label is None for label in labels):
+        labels = self._all_or_none("label", [self._store.label(int(i)) for i in self._index])
+        return None if labels is None else label_array(labels)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Whether each series has a label (n,)."""
+        return np.array([self._store.label(int(i)) is not None for i in self._index], np.bool_)
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """How much each series counts (n,); None where no series has a weight."""
+        weights = self._all_or_none("weight", [self._store.weight(int(i)) for i in self._index])
+        return None if weights is None else np.array(weights, np.float64)
+
+    def _all_or_none(self, what: str, found: list[Any]) -> list[Any] | None:
+        if all(one is None for one in found):
             return None
-        for position, label in enumerate(labels):
-            if label is None:
-                raise DataError(f"series {self.ids[position]!r} has no label while others have one")
-        return label_array(labels)
+        lacking = next((position for position, one in enumerate(found) if one is None), None)
+        if lacking is not None:
+            raise DataError(f"series {self.ids[lacking]!r} has no {what} while others have one")
+        return found
 
     @property
     def groups(self) -> list[Any] | None:

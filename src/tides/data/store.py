@@ -26,6 +26,7 @@ class SeriesStore(Protocol):
     def static(self, i: int) -> NDArray[np.float64] | None: ...
     def id(self, i: int) -> Any: ...
     def group(self, i: int) -> Any: ...
+    def weight(self, i: int) -> float | None: ...
 
 
 class ListStore:
@@ -60,6 +61,9 @@ class ListStore:
 
     def group(self, i: int) -> Any:
         return self._series[i].group
+
+    def weight(self, i: int) -> float | None:
+        return self._series[i].weight
 
 
 class MappedStore:
@@ -96,6 +100,9 @@ class MappedStore:
 
     def group(self, i: int) -> Any:
         return self.source.group(i)
+
+    def weight(self, i: int) -> float | None:
+        return self.series(i).weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +151,7 @@ class FlatStore:
     labels: NDArray[Any] | None = None
     statics: NDArray[np.float64] | None = None
     groups: NDArray[Any] | None = None
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -157,6 +165,7 @@ class FlatStore:
             static=self.static(i),
             id=self.id(i),
             group=self.group(i),
+            weight=self.weight(i),
         )
 
     def length(self, i: int) -> int:
@@ -182,6 +191,9 @@ class FlatStore:
 
     def group(self, i: int) -> Any:
         return None if self.groups is None else _plain(self.groups[i])
+
+    def weight(self, i: int) -> float | None:
+        return None if self.weights is None else float(self.weights[i])
 
 
 def _plain(value: Any) -> Any:
