@@ -57,11 +57,13 @@ class _Reader:
             size = len(columns[self.roles.time])
             if size == 0:
                 continue
+            # First, so that what is said about an empty row is that it belongs to nothing.
+            key = self._keys(columns[self.roles.id], row)
             time = self.clock.read(columns[self.roles.time], row)
             lowest = time.min()
             self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
             yield Rows(
-                key=self._keys(columns[self.roles.id], row),
+                key=key,
                 time=time,
                 values=[numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values],
                 codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},

@@ -191,7 +191,10 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if y is not None:
             check_consistent_length(range(len(data)), y)
         if len(data) < 2:
-            raise DataError(f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series")
+            raise DataError(
+                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. Pieces of one long "
+                "series (days, runs) are series once they have ids of their own"
+            )
 
     def _fit_network(self, data: IrregularDataset) -> Split:
         """Split, build, calibrate and train on series that carry their labels."""
