@@ -1,9 +1,10 @@
 """The list-like face of a data set."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tides.data import IrregularDataset, IrregularSeries
+from tides.data import IrregularDataset, IrregularSeries, from_long, from_wide
 from tides.errors import DataError
 
 
@@ -112,3 +113,27 @@ def test_half_labelled_data_says_which_series_lacks_a_label() -> None:
     named = IrregularDataset([IrregularSeries([[1.0]], [0], label="calm"), IrregularSeries([[1.0]], [0], label="ill")])
     with pytest.raises(DataError, match="labels: wanted class indices"):
         _ = named.labels
+
+
+@pytest.mark.parametrize("layout", ["list", "wide", "long", "mapped"])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_entries_are_those_of_the_chosen_series(layout: str, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.data.dataset._PIECE", piece)
+    rng = np.random.default_rng(0)
+    rows = {"i": np.repeat(np.arange(9), 4), "t": np.tile(np.arange(4.0), 9)}
+    frame = pd.DataFrame(rows | {name: np.where(rng.random(36) < 0.5, np.nan, rng.normal(size=36)) for name in "ab"})
+    data = from_wide(frame, id="i", time="t")
+    if layout == "long":
+        data = from_long(frame.melt(["i", "t"]), id="i", time="t", channel="variable", value="value")
+    elif layout == "list":
+        data = IrregularDataset(list(data), schema=data.schema)
+    elif layout == "mapped":
+        data = data.map(lambda series: series)
+    for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [8, 2, 3, 4, 0], [5, 5, 6], [3], []):
+        found = [pair for channels, values in data[chosen].entries() for pair in zip(channels, values, strict=True)]
+        wanted = [
+            (channel, one.values[step, channel])
+            for one in (data[i] for i in chosen)
+            for step, channel in zip(*np.nonzero(one.observed), strict=True)
+        ]
+        assert sorted(found) == sorted(wanted)

@@ -1,6 +1,7 @@
 """A list of irregular series that knows its channels, its time unit and its classes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -153,8 +154,8 @@ class IrregularDataset(Sequence[IrregularSeries]):
         channels: list[NDArray[Any]] = []
         values: list[NDArray[Any]] = []
         held = 0
-        for i in self._index:
-            channel, value = self._store.entries(int(i))
+        for first, last in self._runs():
+            channel, value = self._store.entries(first, last)
             channels.append(channel)
             values.append(value)
             held += len(value)
@@ -163,6 +164,15 @@ class IrregularDataset(Sequence[IrregularSeries]):
                 channels, values, held = [], [], 0
         if held:
             yield np.concatenate(channels), np.concatenate(values)
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Where neighbours in the store begin and end: they are read together, up to a piece of cells."""
+        if len(self) == 0:
+            return
+        piece = np.cumsum(self.lengths * max(1, len(self.channels))) // _PIECE
+        begins = np.flatnonzero((np.diff(self._index) != 1) | (np.diff(piece) != 0)) + 1
+        for begin, end in pairwise([0, *begins.tolist(), len(self)]):
+            yield int(self._index[begin]), int(self._index[end - 1]) + 1
 
     def median_gap(self) -> float:
         """Median of the gaps within series that are above zero; 1.0 where no series has such a gap.
