@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from tests.cli.tables import ward
 from tides.cli.main import app
 from tides.errors import TidesError
+from tides.estimators import load_estimator
 from tides.experiments.sweep_target import EstimatorTarget
 from tides.experiments.toml_text import to_toml
 
@@ -364,3 +366,74 @@ def test_a_killed_training_continues(tmp_path: Path) -> None:
             break
     assert kills == 3
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_weights_of_series(tmp_path: Path) -> None:
+    table = ward(tmp_path, 40)
+    frame = pd.read_csv(table)
+    frame["w"] = 1.0 + (frame["died"] == 1) * 2.0
+    frame["v"] = 4.0 - frame["w"]
+    frame.to_csv(table, index=False)
+    roles = [*CLASSIFY, "--channels", "hr,spo2"]
+    said = tides("train", table, *roles, "--weight", "w", "--out", tmp_path / "model")
+    assert "8 series that were kept apart, weighed by 'w':" in said
+    estimator = load_estimator(tmp_path / "model")
+    assert estimator.weight == "w"
+    plain, weighed, other = (
+        json.loads(tides("evaluate", tmp_path / "model", table, *words, "--json"))["metrics"]["nll"][0]
+        for words in ([], ["--weight", "w"], ["--weight", "v"])
+    )
+    probabilities = estimator.predict_proba(table)  # type: ignore[attr-defined]
+    died = frame.groupby("patient")["died"].first().to_numpy()
+    nll = -np.log(probabilities[np.arange(40), died])
+    assert [plain, weighed, other] == pytest.approx(
+        [nll.mean(), np.average(nll, weights=1 + 2 * died), np.average(nll, weights=3 - 2 * died)], rel=1e-6
+    )
+    assert "40 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
+    with pytest.raises(TidesError, match="weight='weigth' is not a column"):
+        tides("train", table, *roles, "--weight", "weigth", "--out", tmp_path / "other")
+    with pytest.raises(TidesError, match="weight: wanted --weight, its own option"):
+        tides("train", table, *roles, "--set", "weight=w", "--out", tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_weights_and_forecasts(tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    frame = pd.read_csv(table)
+    frame.assign(w=1.0 + (frame["died"] == 1)).to_csv(table, index=False)
+    roles = [*COLUMNS, "--label", "died", "--static", "age,sex", "--weight", "w", *QUICK]
+    said = tides("train", table, *roles, "--task", "forecast", "--horizon", "24h", "--out", tmp_path / "model")
+    assert "weighed" not in said
+    with pytest.raises(TidesError, match="--weight: forecasts count all series the same"):
+        tides("evaluate", tmp_path / "model", table, "--weight", "w")
+
+
+def test_patients_without_a_label(tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    frame = pd.read_csv(table)
+    frame["died"] = frame["died"].where(~frame["patient"].isin(["p03", "p07"]))
+    frame.to_csv(table, index=False)
+    with pytest.raises(TidesError, match=r"2 of 30 series without a label: 'p03', 'p07'; .*unlabelled='drop'"):
+        tides("train", table, *CLASSIFY, "--out", tmp_path / "model")
+    with pytest.warns(UserWarning, match="2 of 30 series without a label: 'p03', 'p07'; left out"):
+        said = tides("train", table, *CLASSIFY, "--unlabelled", "drop", "--out", tmp_path / "model")
+    assert "28 series" in said
+    with pytest.warns(UserWarning, match="left out"):
+        assert "28 series" in tides("evaluate", tmp_path / "model", table)
+    assert "30 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
+
+
+def test_what_describe_would_notice_is_said_before_training(tmp_path: Path) -> None:
+    table = ward(tmp_path)
+    frame = pd.read_csv(table)
+    frame["hr"] = frame["hr"].fillna(-999.0)
+    frame.assign(one=1.0).to_csv(table, index=False)
+    notes = json.loads(tides("data", "describe", table, *COLUMNS, "--label", "died", "--static", "age,sex", "--json"))
+    assert any("is -999 or from" in note for note in notes["notes"])
+    assert any("constant: one" in note for note in notes["notes"])
+    words = [str(word) for word in ("train", table, *CLASSIFY, "--out", tmp_path / "model", "--json")]
+    result = CliRunner().invoke(app, words)
+    assert result.stderr.splitlines() == [f"tides: note: {note}" for note in notes["notes"]]
+    assert json.loads(result.stdout)["notes"] == notes["notes"]
+    assert json.loads((tmp_path / "model" / "record.json").read_text())["notes"] == notes["notes"]

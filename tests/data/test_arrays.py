@@ -55,6 +55,12 @@ def test_entries_of_masked_arrays_are_missing() -> None:
         assert sum(int(one.observed.sum()) for one in data) == CASES.size - np.isnan(CASES).sum() - 1
 
 
+def test_weights_and_groups_of_cases() -> None:
+    data = from_arrays(CASES, weights=np.arange(3.0), groups=["g", "g", "h"])
+    assert data.weights.tolist() == [0.0, 1.0, 2.0]  # type: ignore[union-attr]
+    assert data.groups == ["g", "g", "h"]
+
+
 def test_numbers_as_labels() -> None:
     assert from_arrays(CASES, y=[0.1, 0.2, 0.3]).labels.tolist() == [0.1, 0.2, 0.3]
     assert from_arrays(CASES, y=np.ones((3, 2))).labels.shape == (3, 2)
@@ -78,6 +84,8 @@ def test_numbers_as_labels() -> None:
         ({"X": CASES, "layout": "columns"}, "layout='columns'"),
         ({"X": np.full((1, 1, 2), np.inf)}, "count as observed"),
         ({"X": CASES, "groups": ["g"]}, "1 groups for 3 cases"),
+        ({"X": CASES, "weights": [1.0]}, "1 weights for 3 cases"),
+        ({"X": CASES, "weights": [1.0, -2.0, 1.0]}, "series 1: its weight is -2.0"),
     ],
 )
 def test_errors(arguments: dict[str, Any], words: str) -> None:

@@ -117,6 +117,14 @@ def test_kinds_of_targets() -> None:
     assert collate([IrregularSeries([[1.0]], [0.0])]).targets is None
 
 
+def test_weights_stay_with_their_series() -> None:
+    batch = collate([IrregularSeries(np.zeros((i, 1)), np.arange(i), weight=i / 2) for i in (1, 2, 3)])
+    assert batch.weights.tolist() == batch.pack().unpack().weights.tolist() == [0.5, 1.0, 1.5]
+    assert batch.rows([2, 0]).weights.tolist() == [1.5, 0.5]
+    assert batch.weights.dtype == torch.float32
+    assert collate([IrregularSeries([[1.0]], [0.0])]).weights is None
+
+
 def test_missing_static_features_are_masked() -> None:
     batch = collate([IrregularSeries([[1.0]], [0.0], static=[2.0, np.nan])])
     assert batch.static.tolist() == [[2.0, 0.0]]
@@ -135,6 +143,8 @@ def test_missing_static_features_are_masked() -> None:
         ([IrregularSeries([[1.0]], [0], label="ill")], "labels: wanted class indices"),
         ([IrregularSeries([[1.0]], [0], label=np.ones(n)) for n in (2, 3)], "labels: wanted .* numbers of one shape"),
         ([IrregularSeries([[1.0]], [0], static=[1.0]), IrregularSeries([[1.0]], [0])], "static"),
+        ([IrregularSeries([[1.0]], [0], weight=1), IrregularSeries([[1.0]], [0], id="u")], "'u' has no weight"),
+        ([IrregularSeries([[1.0]], [0], weight=1e300, id="u")], "weights of series 'u' overflow"),
     ],
 )
 def test_series_that_do_not_fit_together(series: list[IrregularSeries], words: str) -> None:

@@ -147,7 +147,7 @@ def test_durations_after_dates_are_refused() -> None:
         ([0.0, np.nan], None, "row 1: no time recorded"),
         ([0.0, np.inf], None, "row 1: found inf"),
         (["2024-01-01", "yesterday"], "h", "row 1: found 'yesterday'"),
-        (["2024-01-01", "3.5"], "h", "mixed"),
+        (["2024-01-01", "3.5"], "h", "row 1: found '3.5' after '2024-01-01'; wanted numbers alone"),
         (pd.to_datetime(["2024-01-01", "2024-01-02"]), "furlong", "unit='furlong'"),
         ([dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], "h", "row 1.*time zone"),
         ([dt.time(1), dt.time(2)], "h", "wanted numbers"),

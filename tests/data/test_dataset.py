@@ -1,9 +1,10 @@
 """The list-like face of a data set."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tides.data import IrregularDataset, IrregularSeries
+from tides.data import IrregularDataset, IrregularSeries, from_long, from_wide
 from tides.errors import DataError
 
 
@@ -68,6 +69,8 @@ def test_the_fingerprint_tells_contents_apart() -> None:
         "static": IrregularDataset([one.replace(static=np.ones(1)) for one in data], schema=data.schema),
         "values": IrregularDataset([one.replace(values=one.values + 1) for one in data], schema=data.schema),
         "hidden": IrregularDataset(hidden, schema=data.schema),
+        "weights": IrregularDataset([one.replace(weight=1) for one in data], schema=data.schema),
+        "weight": IrregularDataset([one.replace(weight=2.0) for one in data], schema=data.schema),
         "unit": IrregularDataset(list(data), channels=("a", "b"), unit="s", class_names=("x", "y")),
     }
     found = {name: other.fingerprint() for name, other in others.items()}
@@ -86,6 +89,23 @@ def test_series_of_different_width_are_refused() -> None:
         IrregularDataset([IrregularSeries(np.zeros((1, 2)), [0]), IrregularSeries(np.zeros((1, 3)), [0], id="odd")])
 
 
+def test_weights_belong_to_all_series_or_to_none() -> None:
+    data = make()
+    assert data.weights is None
+    weighed = IrregularDataset([one.replace(weight=i) for i, one in enumerate(data)], schema=data.schema)
+    found = weighed[[3, 1]].map(lambda series: series.replace(values=-series.values)).weights
+    assert found is not None
+    assert (found.tolist(), found.dtype) == ([3.0, 1.0], np.float64)
+    assert weighed.labelled.all()
+    half = IrregularDataset([weighed[0], data[1]], schema=data.schema)
+    with pytest.raises(DataError, match="series 's1' has no weight while others have one"):
+        _ = half.weights
+    for odd in (-1.0, np.nan, np.inf, "1", 1j):
+        with pytest.raises(DataError, match=r"series 's0': its weight is .*; wanted a finite number ≥ 0"):
+            data[0].replace(weight=odd)
+    assert data[0].replace(weight=np.float32(0.5)).weight == 0.5
+
+
 def test_half_labelled_data_says_which_series_lacks_a_label() -> None:
     data = IrregularDataset([IrregularSeries([[1.0]], [0], label=1, id="a"), IrregularSeries([[1.0]], [0], id="b")])
     with pytest.raises(DataError, match="'b' has no label"):
@@ -93,3 +113,27 @@ def test_half_labelled_data_says_which_series_lacks_a_label() -> None:
     named = IrregularDataset([IrregularSeries([[1.0]], [0], label="calm"), IrregularSeries([[1.0]], [0], label="ill")])
     with pytest.raises(DataError, match="labels: wanted class indices"):
         _ = named.labels
+
+
+@pytest.mark.parametrize("layout", ["list", "wide", "long", "mapped"])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_entries_are_those_of_the_chosen_series(layout: str, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tides.data.dataset._PIECE", piece)
+    rng = np.random.default_rng(0)
+    rows = {"i": np.repeat(np.arange(9), 4), "t": np.tile(np.arange(4.0), 9)}
+    frame = pd.DataFrame(rows | {name: np.where(rng.random(36) < 0.5, np.nan, rng.normal(size=36)) for name in "ab"})
+    data = from_wide(frame, id="i", time="t")
+    if layout == "long":
+        data = from_long(frame.melt(["i", "t"]), id="i", time="t", channel="variable", value="value")
+    elif layout == "list":
+        data = IrregularDataset(list(data), schema=data.schema)
+    elif layout == "mapped":
+        data = data.map(lambda series: series)
+    for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [8, 2, 3, 4, 0], [5, 5, 6], [3], []):
+        found = [pair for channels, values in data[chosen].entries() for pair in zip(channels, values, strict=True)]
+        wanted = [
+            (channel, one.values[step, channel])
+            for one in (data[i] for i in chosen)
+            for step, channel in zip(*np.nonzero(one.observed), strict=True)
+        ]
+        assert sorted(found) == sorted(wanted)

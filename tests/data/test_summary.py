@@ -69,6 +69,11 @@ def test_numbers_that_may_mean_missing() -> None:
 
     assert "channel hr is -999 or from 60 to 90: does -999 mean missing?" in notes([60.0, -999.0, 72.0, -999.0, 90.0])
     assert "channel hr is 9999 or from 60 to 90: does 9999 mean missing?" in notes([60.0, 9999.0, 90.0])
+    many = [IrregularSeries(np.tile([[-999.0], [60.0], [90.0]], 5), np.arange(3.0))]
+    assert [note for note in describe(IrregularDataset(many)).notes if "missing?" in note] == [
+        "5 channels: channel_0 is -999 or from 60 to 90; channel_1 is -999 or from 60 to 90; "
+        "channel_2 is -999 or from 60 to 90; …: does -999 mean missing?"
+    ]
     for values in ([60.0, 99.0, 90.0], [-999.0, -999.0], [-999.0, 60.0], [0.0, 500.0, 999.0], [60.0, -1000.0, 90.0]):
         assert "missing?" not in notes(values)
 

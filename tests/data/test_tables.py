@@ -27,9 +27,10 @@ LONG: dict[str, Any] = {
     "sex": ["M", "F", "F", "M", "F"],
     "age": [70, 41, 41, 70, 41],
     "ward": [7, 7, 7, 7, 7],
+    "counts": [0.5, 2, 2, 0.5, 2],
 }
 ROLES: dict[str, Any] = {"id": "patient", "time": "at", "channel": "item", "value": "value"}
-WHOLE_ROLES = ROLES | {"label": "died", "static": ["sex", "age"], "group": "ward", "unit": "h"}
+WHOLE_ROLES = ROLES | {"label": "died", "weight": "counts", "static": ["sex", "age"], "group": "ward", "unit": "h"}
 
 
 def same(one: IrregularDataset, other: IrregularDataset) -> None:
@@ -39,7 +40,7 @@ def same(one: IrregularDataset, other: IrregularDataset) -> None:
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a.values, b.values)
         np.testing.assert_array_equal(a.times, b.times)
-        assert a.label == b.label
+        assert (a.label, a.weight) == (b.label, b.weight)
         np.testing.assert_array_equal(a.static, b.static)
 
 
@@ -56,6 +57,7 @@ def test_long_by_hand() -> None:
     np.testing.assert_array_equal(a.values, [[5.0, 2.0], [3.0, np.nan]])
     np.testing.assert_array_equal(a.static, [1.0, 0.0, 41.0])
     assert (a.label, b.label) == (0, 1)
+    assert (a.weight, b.weight) == (2.0, 0.5)
     # A row without a value still says that somebody looked at that time.
     np.testing.assert_array_equal(b.times, [1.0, 3.0])
     np.testing.assert_array_equal(b.observed, [[False, True], [False, False]])
@@ -292,3 +294,35 @@ def test_ordinal_static_columns() -> None:
 def test_single_observations_and_constant_channels_batch() -> None:
     frame = pd.DataFrame({"i": [1, 2], "t": [0.0, 9.0], "x": [3.0, 3.0]})
     assert collate(from_wide(frame, id="i", time="t")).values.shape == (2, 1, 1)
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_series_without_a_label_are_left_out_when_asked(tmp_path: Path, spill: bool) -> None:
+    frame = pd.DataFrame(
+        {"i": list("dcbbae"), "t": [0.0, 1, 2, 3, 4, 5], "x": 1.0, "y": ["no", None, None, "yes", None, "no"]}
+    )
+    # A weight is wanted of the series that stay.
+    frame["w"] = [1.0, None, 3.0, None, None, 2.0]
+    roles: dict[str, Any] = {"id": "i", "time": "t", "label": "y", "weight": "w", "unlabelled": "drop"}
+    if spill:
+        roles["spill"] = tmp_path
+    with pytest.warns(
+        UserWarning, match="table: column 'y': 2 of 5 series without a label: 'a', 'c'; left out"
+    ) as told:
+        data = from_wide(frame, **roles)
+    assert told[0].filename == __file__
+    assert data.ids == ["b", "d", "e"]
+    assert data.class_names == ("no", "yes")
+    assert data.labels.tolist() == [1, 0, 0]  # type: ignore[union-attr]
+    assert data.weights.tolist() == [3.0, 1.0, 2.0]  # type: ignore[union-attr]
+    assert [len(one) for one in data] == [2, 1, 1]
+    long = frame.melt(["i", "t", "y", "w"])
+    with pytest.warns(UserWarning, match="left out"):
+        same(data, from_long(long, channel="variable", value="value", **roles))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_wide(frame.fillna({"y": "no", "w": 1.0}).drop(index=3), **roles)
+    with pytest.raises(DataError, match="column 'y': no series has a label"):
+        from_wide(frame.assign(y=None), **roles)
+    with pytest.raises(DataError, match="unlabelled='keep'; wanted 'error' or 'drop'"):
+        from_wide(frame, **(roles | {"unlabelled": "keep"}))

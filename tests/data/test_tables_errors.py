@@ -1,5 +1,6 @@
 """Every bad table is refused in words that say which file, column and row."""
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ ROLES: dict[str, Any] = {"id": "i", "time": "t", "channel": "c", "value": "v"}
         ({"i": [[1], [2], [3]]}, {}, "column 'i' holds list"),
         ({"t": [0.0, 0.0, 0.0]}, {}, r"i 'a' has channel 'x' twice at the same 't', in rows 0 and 1"),
         ({"y": [0, 1, 0]}, {"label": "y"}, r"column 'y' must have one value per 'i', but i 'a' .* rows 0 and 1"),
-        ({"y": [0, 0, None]}, {"label": "y"}, "i 'b' has no label"),
-        ({"i": [1, 1, 2], "y": [0, 0, None]}, {"label": "y"}, "i 2 has no label; leave such series out"),
+        ({"y": [0, 0, None]}, {"label": "y"}, "column 'y': 1 of 2 series without a label: 'b'; leave"),
+        ({"i": [1, 1, 2], "y": [0, 0, None]}, {"label": "y"}, "1 of 2 series without a label: 2; .*unlabelled='drop'"),
         ({"s": ["u", "w", "u"]}, {"static": ["s"]}, "column 's' must have one value"),
         ({"y": [0.5, 0.5, np.inf]}, {"label": "y"}, "found inf; wanted finite"),
         ({}, {"label": "died"}, "label='died' is not a column"),
@@ -85,7 +86,19 @@ def test_wide(change: dict[str, Any], extra: dict[str, Any], words: str) -> None
         ("i,t,x\n1,0,5\n1,soon,6\n", "bad.csv: column 't', row 1: found 'soon'"),
         ("i,t,x\n1,0,5\n1,1\n", "bad.csv: .*3 columns, got 2"),
         ("i,t,x\n", "bad.csv: the table has no rows"),
-        ("", "bad.csv: cannot be read"),
+        ("i,t,x", "bad.csv: the table has no rows"),
+        ("\ufeffi,t,x\r\n\r\n", "bad.csv: the table has no rows"),
+        ("", "bad.csv: the file is empty"),
+        (" \n\n", "bad.csv: the file is empty"),
+        ("sep=,\ni,t,x\n1,0,5\n", "bad.csv: found 'sep=,' in the first line, wanted the names of the columns"),
+        ("i,t,x\n1,0,5\n,,\n,,\n", "bad.csv: column 'i', row 1: nothing recorded; wanted a value, or no such row"),
+        ('i,t,x\n1,0,"5,5"\n', r"column 'x', row 0: found '5,5'; .*a decimal comma.*decimal=','.*: columns without"),
+        ('i,t,x\n1,0,"1,005.5"\n', r"column 'x', row 0: found '1,005.5'; .* or thousands\?"),
+        ('i,t,x\n1,"0,5",5\n', r"column 't', row 0: found '0,5'; wanted .* \(a decimal comma"),
+        ('i,t,x\n1,0,"5,5 mg"\n', "found '5,5 mg'; wanted a number: columns"),
+        ("i,t,x\n1,8:30,5\n", r"column 't', row 0: found '8:30'; wanted .* \(a time of day needs its date\)"),
+        ("i,t,x\n1,2031-05-01 08:00,5\n1,2031-05-01 09:00Z,5\n", "row 1: found '2031-05-01 09:00Z' after '"),
+        ("i,t,x\n1,2031-05-01T08:00Z,5\n1,3,5\n", r"row 1: found '3' after .* wanted numbers alone, or dates"),
         ("i;t;x\n1;0;5\n", "bad.csv: found columns separated by ';', wanted ','; .*pandas"),
         ("i;t;x\n1;0;5,5\n", "bad.csv: found columns separated by ';', wanted ','"),
         ("i\tt\tx\n1\t0\t5\n", r"bad.csv: found columns separated by '\\t', wanted ','"),
@@ -155,3 +168,13 @@ def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
     pd.DataFrame(GOOD).to_csv(tmp_path / "t.csv", index=False, encoding="utf-16")
     with pytest.raises(DataError, match=r"t\.csv: found text in UTF-16; save it as UTF-8"):
         from_long(tmp_path / "t.csv", **ROLES)
+
+
+def test_times_of_day_and_headers_of_one_long_line(tmp_path: Path) -> None:
+    times = [dt.time(8), dt.time(9, 30)]
+    with pytest.raises(DataError, match="column 't': found times of day; wanted numbers, durations, or dates"):
+        from_wide(pd.DataFrame({"i": 1, "t": times, "x": 1.0}), id="i", time="t")
+    names = [f"channel {i}" for i in range(8000)]
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(["i", "t", *names]) + "\n1,0" + ",1" * len(names) + "\n")
+    assert len(from_wide(path, id="i", time="t").channels) == 8000

@@ -31,6 +31,8 @@ def test_sliding_windows() -> None:
     # The cut at 9 would leave nothing to ask.
     assert [window.times.tolist() for window in data] == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
     assert data[0].query_times.tolist() == [4, 5]
+    weighed = IrregularDataset([make(1)[0].replace(weight=0.5)])
+    assert forecast_windows(weighed, history=3, horizon=2).weights.tolist() == [0.5] * 3  # type: ignore[union-attr]
 
 
 def test_lengths_of_time_have_units() -> None:

@@ -12,6 +12,9 @@ app = typer.Typer()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder that `tides train` wrote.")],
     table: Annotated[Path, typer.Argument(help="A table with the same columns, labels included.")],
+    weight: Annotated[
+        str | None, typer.Option(help="Column of weights: how much a series counts; all the same without it.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
     ignore_new: Annotated[
         bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
@@ -25,9 +28,15 @@ def evaluate(
     check_table(table)
     estimator = estimator_of(model, ignore_new=ignore_new)
 
+    from tides.errors import ConfigError
     from tides.estimators.scorecard import scorecard
 
-    result = scorecard(estimator, estimator.to_dataset(table, labelled=type(estimator).__name__ != "TIDESForecaster"))
+    labelled = type(estimator).__name__ != "TIDESForecaster"
+    if weight is not None:
+        if not labelled:
+            raise ConfigError("--weight: forecasts count all series the same; leave it out")
+        estimator.weight = weight
+    result = scorecard(estimator, estimator.to_dataset(table, labelled=labelled, weighted=weight is not None))
     page = None
     if out is not None:
         record = {

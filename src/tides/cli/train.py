@@ -1,5 +1,6 @@
 """`tides train`: a model from your own table."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,9 @@ def train(
     label: Annotated[str | None, typer.Option(help="Column of labels; forecasts leave it alone.")] = None,
     task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
     horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead, for example 24h.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of weights: how much a series counts, in training and in the score.")
+    ] = None,
     static: Annotated[str | None, typer.Option(help="Columns that describe a whole series, comma separated.")] = None,
     channel: Annotated[str | None, typer.Option(help="Long tables: column that names the channel.")] = None,
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
@@ -29,6 +33,7 @@ def train(
     group: Annotated[str | None, typer.Option(help="Column of groups that are never split.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time: s, min, h, d; dates are expressed in it.")] = None,
     duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
+    unlabelled: Annotated[str, typer.Option(help="Series without a label: error or drop.")] = "error",
     test: Annotated[float, typer.Option(help="Share of the series kept apart for the final score.")] = 0.2,
     balanced: Annotated[bool, typer.Option("--balanced", help="Classes: each counts the same.")] = False,
     smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: fill in the past too.")] = False,
@@ -69,17 +74,20 @@ def train(
     from rich.console import Console
 
     from tides.data.splits import split
+    from tides.data.summary import describe
     from tides.estimators.inputs import Columns, read_series
     from tides.estimators.scorecard import scorecard
     from tides.training import is_first_process
 
     roles: dict[str, Any] = {"id": id, "time": time, "channel": channel, "value": value, "channels": listed(channels)}
-    roles |= {"static": listed(static), "group": group, "unit": unit, "duplicates": duplicates}
+    roles |= {"static": listed(static), "weight": weight, "group": group, "unit": unit, "duplicates": duplicates}
+    roles |= {"unlabelled": unlabelled}
     columns = Columns(**{**roles, "static": tuple(roles["static"] or ())}, label=label, layout=None)
     with Console(stderr=True).status(f"reading {table.name}"):
         kind: Any = {"classify": "class", "regress": "number"}.get(task, "auto")
         labels: Any = "ignored" if task == "forecast" else "required"
-        data = read_series(table, None, columns, labels=labels, label_kind=kind, schema=None)
+        data = read_series(table, None, columns, labels=labels, label_kind=kind, schema=None, weights=True)
+        notes = describe(data).notes
     if task == "auto":
         task = "regress" if data.class_names is None else "classify"
     options = roles | {"folder": out / "training", "device": device, "random_state": seed, "verbose": not as_json}
@@ -92,6 +100,9 @@ def train(
         train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
     except DataError as error:
         raise ConfigError(f"--test {test:g}: {error}; choose another share, or 0 to train on all series") from error
+    if is_first_process():
+        for note in notes:
+            print(f"tides: note: {note}", file=sys.stderr)
     estimator.fit(train_part)
     if not is_first_process():
         return
@@ -104,6 +115,7 @@ def train(
         "record": "own-table",
         "table": table.name,
         "data": _facts(data),
+        "notes": notes,
         "split": estimator.series_ | {"test": 0 if test_part is None else len(test_part)},
         "parameters": estimator.model_.count_parameters(),
         "seconds": estimator.seconds_,
@@ -121,7 +133,8 @@ def train(
         return
     _print(record, task, estimator, out)
     if record["result"] is not None:
-        print(f"on {len(test_part or ())} series that were kept apart:")
+        weighed = f", weighed by {weight!r}" if weight is not None and task != "forecast" else ""
+        print(f"on {len(test_part or ())} series that were kept apart{weighed}:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")
 

@@ -28,6 +28,7 @@ def from_arrays(
     channels: Sequence[str] | None = None,
     unit: str | None = None,
     groups: Sequence[Any] | None = None,
+    weights: Sequence[float] | None = None,
     label_kind: LabelKind = "auto",
     class_names: Sequence[str] | None = None,
 ) -> IrregularDataset:
@@ -37,7 +38,8 @@ def from_arrays(
     an array (cases, length) of one channel; or a PyPOTS dictionary with "X" (cases, steps, features) and
     optionally "y". `layout="time-first"` reads (cases, length, channels) and (length_i, channels) instead; it is
     the default for dictionaries. `times` is shared (length,) or one array per case; 0, 1, 2, … where absent.
-    `y` holds one label per case: classes or numbers by the rule of `from_long`, or rows of numbers.
+    `y` holds one label per case: classes or numbers by the rule of `from_long`, or rows of numbers; `groups` and
+    `weights` have one entry per case, too.
     """
     if isinstance(X, Mapping):
         layout = layout or "time-first"
@@ -55,8 +57,9 @@ def from_arrays(
         _doubt_layout(values)
     clocks = _clocks(times, values)
     labels, names = _labels(y, len(values), label_kind, class_names)
-    if groups is not None and len(groups) != len(values):
-        raise DataError(f"{len(groups)} groups for {len(values)} cases")
+    for name, given in (("groups", groups), ("weights", weights)):
+        if given is not None and len(given) != len(values):
+            raise DataError(f"{len(given)} {name} for {len(values)} cases")
     series = [
         IrregularSeries(
             one,
@@ -64,6 +67,7 @@ def from_arrays(
             label=None if labels is None else labels[i].item() if labels.ndim == 1 else labels[i],
             id=i,
             group=None if groups is None else groups[i],
+            weight=None if weights is None else weights[i],
         )
         for i, one in enumerate(values)
     ]

@@ -52,6 +52,15 @@ def encode_labels(
     return np.array([place[name] for name in names], np.int64)[codes], class_names
 
 
+def encode_weights(values: Sequence[Any], codes: NDArray[np.integer[Any]], where: str) -> NDArray[np.float64]:
+    """The weights of series whose weight is `values[codes]`."""
+    for value in values:
+        if not _is_number(value) or not 0 <= float(value) < np.inf:
+            raise DataError(f"{where}: found {value!r}; wanted weights, finite numbers ≥ 0")
+    weights: NDArray[np.float64] = np.array([float(value) for value in values])[codes]
+    return weights
+
+
 def class_name(value: Any) -> str:
     """How a class is called: whole numbers without a fraction, everything else as it prints."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():

@@ -31,6 +31,7 @@ class IrregularBatch(_TensorFields):
 
     Times stay float64; padded times repeat the last one, so their gaps are 0. `targets` are class indices
     (b,), numbers (b,) or (b, t), or forecast values (b, q, c) at `query_times`, scored where `target_observed`.
+    `weights` say how much each series counts; None: all the same.
     """
 
     values: Float[Tensor, "b l c"]
@@ -44,6 +45,7 @@ class IrregularBatch(_TensorFields):
     query_valid: Bool[Tensor, "b q"] | None = None
     static: Float[Tensor, "b s"] | None = None
     static_observed: Bool[Tensor, "b s"] | None = None
+    weights: Float[Tensor, " b"] | None = None
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -73,6 +75,7 @@ class IrregularBatch(_TensorFields):
             query_valid=self.query_valid,
             static=self.static,
             static_observed=self.static_observed,
+            weights=self.weights,
             ids=self.ids,
         )
 
@@ -92,6 +95,7 @@ class PackedBatch(_TensorFields):
     query_valid: Bool[Tensor, "b q"] | None = None
     static: Float[Tensor, "b s"] | None = None
     static_observed: Bool[Tensor, "b s"] | None = None
+    weights: Float[Tensor, " b"] | None = None
     ids: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -120,5 +124,6 @@ class PackedBatch(_TensorFields):
             query_valid=self.query_valid,
             static=self.static,
             static_observed=self.static_observed,
+            weights=self.weights,
             ids=self.ids,
         )

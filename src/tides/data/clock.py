@@ -1,5 +1,6 @@
 """Time columns: numbers, dates (with or without zone) and durations, as float64 in one explicit unit."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tides.data.columns import is_text, numbers, plain
+from tides.data.columns import comma_hint, is_text, numbers, plain
 from tides.data.schema import Schema
 from tides.data.sources import open_table
 from tides.data.written_dates import are_written_dates
@@ -15,6 +16,7 @@ from tides.errors import DataError
 from tides.units import seconds_per
 
 _EXACT = 2**53  # whole numbers beyond it are rounded by float64
+_OF_DAY = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?( ?[AaPp][Mm])?")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks of an integer clock per second
 
 
@@ -40,6 +42,8 @@ class ClockReader:
         if pa.types.is_uint64(column.type):
             column = _signed(column)
         kind = column.type
+        if pa.types.is_time(kind):
+            raise DataError(f"{self.where}: found times of day; wanted numbers, durations, or dates with their times")
         if pa.types.is_date(kind):
             column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
             kind = column.type
@@ -137,10 +141,20 @@ class ClockReader:
                 return column.cast(kind)
             except pa.ArrowInvalid:
                 continue
-        for at, text in enumerate(column.to_pylist()):
+        texts = column.to_pylist()
+        for at, text in enumerate(texts):
             if not any(_casts(text, kind) for kind in wanted):
-                raise DataError(f"{self.where}, row {row + at}: found {text!r}; wanted a number or an ISO 8601 date")
-        raise DataError(f"{self.where}: numbers and dates, or dates with and without a zone, are mixed")
+                hint = " (a time of day needs its date)" if _OF_DAY.fullmatch(text) else comma_hint(text)
+                raise DataError(
+                    f"{self.where}, row {row + at}: found {text!r}; wanted a number or an ISO 8601 date{hint}"
+                )
+        first = next(text for text in texts if text is not None)
+        like = [kind for kind in wanted if _casts(first, kind)]
+        at = next(at for at, text in enumerate(texts) if not any(_casts(text, kind) for kind in like))
+        raise DataError(
+            f"{self.where}, row {row + at}: found {texts[at]!r} after {first!r}; wanted numbers alone, or dates that "
+            "all have a zone or all have none"
+        )
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def collate(
         valid=torch.from_numpy(valid),
         **_questions(members, dtype),
         **_statics(members, dtype),
+        **_weights(members, dtype),
         ids=tuple(one.id for one in members),
     )
 
@@ -95,17 +96,13 @@ def _cast(array: NDArray[Any], dtype: torch.dtype, members: list[IrregularSeries
 
 def _questions(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, Tensor]:
     """Labels or forecast queries, whichever the series carry; all of them or none."""
-    labelled = [one.label is not None for one in members]
-    asked = [one.target is not None for one in members]
-    for what, has in (("label", labelled), ("forecast target", asked)):
-        if any(has) and not all(has):
-            position = has.index(False)
-            raise DataError(f"collate: {_name(members[position], position)} has no {what} while others have one")
-    if all(labelled):
+    labelled = _have_all(members, "label", [one.label is not None for one in members])
+    asked = _have_all(members, "forecast target", [one.target is not None for one in members])
+    if labelled:
         labels = label_array([one.label for one in members])
         whole = labels.dtype == np.int64
         return {"targets": torch.from_numpy(labels) if whole else _cast(labels, dtype, members, "labels")}
-    if not all(asked):
+    if not asked:
         return {}
     counts = np.array([len(one.query_times) for one in members])  # type: ignore[arg-type]
     b, q, c = len(members), int(counts.max()), members[0].target.shape[1]  # type: ignore[union-attr]
@@ -128,6 +125,21 @@ def _questions(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, 
         "query_times": torch.from_numpy(times),
         "query_valid": torch.from_numpy(np.arange(q) < counts[:, None]),
     }
+
+
+def _have_all(members: list[IrregularSeries], what: str, has: list[bool]) -> bool:
+    """Whether all series have it; true or false of all of them."""
+    if any(has) and not all(has):
+        position = has.index(False)
+        raise DataError(f"collate: {_name(members[position], position)} has no {what} while others have one")
+    return all(has)
+
+
+def _weights(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, Tensor]:
+    weights = [one.weight for one in members if one.weight is not None]
+    if not _have_all(members, "weight", [one.weight is not None for one in members]):
+        return {}
+    return {"weights": _cast(np.array(weights), dtype, members, "weights")}
 
 
 def _statics(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, Tensor]:

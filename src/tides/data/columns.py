@@ -84,8 +84,22 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
         try:
             pa.scalar(text, pa.string()).cast(pa.float64())
         except pa.ArrowInvalid:
-            raise DataError(f"{where}, row {row + at}: found {text!r}; wanted a number{hint}") from None
+            raise DataError(
+                f"{where}, row {row + at}: found {text!r}; wanted a number{comma_hint(text)}{hint}"
+            ) from None
     raise AssertionError("a column that does not convert has an entry that does not")
+
+
+def comma_hint(text: str) -> str:
+    """What to do where nothing but commas keeps a text from being a number."""
+    for number in (text.replace(",", "."), text.replace(",", "")):
+        try:
+            float(number)
+        except ValueError:
+            continue
+        if number != text:
+            return " (a decimal comma, or thousands? Let pandas read the file, with decimal=',' or thousands=',')"
+    return ""
 
 
 class Coder:
@@ -105,7 +119,9 @@ class Coder:
         chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
         codes = np.concatenate([self._encode_chunk(chunk) for chunk in chunks] or [np.empty(0, np.int32)])
         if self.required and (codes < 0).any():
-            raise DataError(f"{self.where}, row {row + int(np.argmax(codes < 0))}: nothing recorded")
+            raise DataError(
+                f"{self.where}, row {row + int(np.argmax(codes < 0))}: nothing recorded; wanted a value, or no such row"
+            )
         return codes
 
     def _encode_chunk(self, chunk: Any) -> NDArray[np.int32]:

@@ -11,6 +11,7 @@ from tides.data.sources import Columns, Table, refuse_repeats
 from tides.errors import DataError
 
 _BLOCK_BYTES = 1 << 24
+_HEAD_BYTES = 1 << 16
 
 
 def open_csv_table(path: Path, delimiter: str) -> Table:
@@ -19,7 +20,7 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
     with path.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path.name}: found text in UTF-16; save it as UTF-8")
-    _check_delimiter(path, delimiter)
+    _check_header(path, delimiter)
     try:
         names = tuple(_reader(path, delimiter, None, ()).schema.names)
     except UnicodeDecodeError:
@@ -50,12 +51,20 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
     return Table(path.name, names, chunks, text=True)
 
 
-def _check_delimiter(path: Path, delimiter: str) -> None:
-    """Spreadsheets of many countries separate columns by semicolons, which would make one column of all."""
+def _check_header(path: Path, delimiter: str) -> None:
+    """Spreadsheets of many countries separate columns by semicolons, which would make one column of all; some write the
+    delimiter into a line of its own."""
     import pyarrow as pa
 
     with pa.input_stream(str(path), compression="detect") as file:
-        header = file.read(1 << 16).partition(b"\n")[0].decode(errors="replace")
+        head = file.read(_HEAD_BYTES)
+    header = next(iter(head.lstrip(b"\r\n ").splitlines()), b"").decode(errors="replace").strip("\ufeff")
+    if not header:
+        raise DataError(f"{path.name}: the file is empty")
+    if header.strip('"').startswith("sep="):
+        raise DataError(f"{path.name}: found {header!r} in the first line, wanted the names of the columns there")
+    if len(head) < _HEAD_BYTES and len(head.strip().splitlines()) == 1:
+        raise DataError(f"{path.name}: the table has no rows")
     other = next((mark for mark in ",;\t|" if mark in header), None)
     if other is not None and delimiter not in header:
         raise DataError(

@@ -1,6 +1,7 @@
 """A list of irregular series that knows its channels, its time unit and its classes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -102,13 +103,27 @@ class IrregularDataset(Sequence[IrregularSeries]):
     @property
     def labels(self) -> NDArray[Any] | None:
         """Class indices (int64) or numbers (float64), one per series; None where no series has one."""
-        labels = [self._store.label(int(i)) for i in self._index]
-        if all(label is None for label in labels):
+        labels = self._all_or_none("label", [self._store.label(int(i)) for i in self._index])
+        return None if labels is None else label_array(labels)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Whether each series has a label (n,)."""
+        return np.array([self._store.label(int(i)) is not None for i in self._index], np.bool_)
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """How much each series counts (n,); None where no series has a weight."""
+        weights = self._all_or_none("weight", [self._store.weight(int(i)) for i in self._index])
+        return None if weights is None else np.array(weights, np.float64)
+
+    def _all_or_none(self, what: str, found: list[Any]) -> list[Any] | None:
+        if all(one is None for one in found):
             return None
-        for position, label in enumerate(labels):
-            if label is None:
-                raise DataError(f"series {self.ids[position]!r} has no label while others have one")
-        return label_array(labels)
+        lacking = next((position for position, one in enumerate(found) if one is None), None)
+        if lacking is not None:
+            raise DataError(f"series {self.ids[lacking]!r} has no {what} while others have one")
+        return found
 
     @property
     def groups(self) -> list[Any] | None:
@@ -139,8 +154,8 @@ class IrregularDataset(Sequence[IrregularSeries]):
         channels: list[NDArray[Any]] = []
         values: list[NDArray[Any]] = []
         held = 0
-        for i in self._index:
-            channel, value = self._store.entries(int(i))
+        for first, last in self._runs():
+            channel, value = self._store.entries(first, last)
             channels.append(channel)
             values.append(value)
             held += len(value)
@@ -149,6 +164,15 @@ class IrregularDataset(Sequence[IrregularSeries]):
                 channels, values, held = [], [], 0
         if held:
             yield np.concatenate(channels), np.concatenate(values)
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Where neighbours in the store begin and end: they are read together, up to a piece of cells."""
+        if len(self) == 0:
+            return
+        piece = np.cumsum(self.lengths * max(1, len(self.channels))) // _PIECE
+        begins = np.flatnonzero((np.diff(self._index) != 1) | (np.diff(piece) != 0)) + 1
+        for begin, end in pairwise([0, *begins.tolist(), len(self)]):
+            yield int(self._index[begin]), int(self._index[end - 1]) + 1
 
     def median_gap(self) -> float:
         """Median of the gaps within series that are above zero; 1.0 where no series has such a gap.

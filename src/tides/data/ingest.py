@@ -1,16 +1,24 @@
 """The one walk from a table to a data set: read columns, deal rows to series, encode what belongs to each series."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.assemble import assemble
-from tides.data.attributes import LabelKind, class_name, describe_static, encode_labels, encode_static
+from tides.data.attributes import (
+    LabelKind,
+    class_name,
+    describe_static,
+    encode_labels,
+    encode_static,
+    encode_weights,
+)
 from tides.data.clock import ClockReader, settle_clock
 from tides.data.columns import Coder, numbers, ranked
 from tides.data.dataset import IrregularDataset
@@ -21,6 +29,8 @@ from tides.data.sources import Table, shown
 from tides.data.spill import RowSpill
 from tides.data.store import FlatStore
 from tides.errors import DataError
+
+Unlabelled = Literal["error", "drop"]
 
 
 class _Reader:
@@ -47,11 +57,13 @@ class _Reader:
             size = len(columns[self.roles.time])
             if size == 0:
                 continue
+            # First, so that what is said about an empty row is that it belongs to nothing.
+            key = self._keys(columns[self.roles.id], row)
             time = self.clock.read(columns[self.roles.time], row)
             lowest = time.min()
             self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
             yield Rows(
-                key=self._keys(columns[self.roles.id], row),
+                key=key,
                 time=time,
                 values=[numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values],
                 codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},
@@ -82,13 +94,14 @@ def ingest(
     roles: Roles,
     unit: str | None,
     duplicates: Duplicates,
+    unlabelled: Unlabelled,
     label_kind: LabelKind,
     ordinal: bool,
     schema: Schema | None,
     spill: str | Path | None,
 ) -> IrregularDataset:
     """Read `table` into a data set; `from_long` and `from_wide` say what the arguments mean."""
-    _check(table, roles, unit, duplicates, schema)
+    _check(table, roles, unit, duplicates, unlabelled, schema)
     reader = _Reader(table, roles)
     if spill is None:
         rows: Iterator[Rows] = iter([_joined(reader.chunks())])
@@ -125,13 +138,17 @@ def ingest(
     merged, times = assemble(blocks, clock, folder, n_channels=len(channels), long=roles.channel is not None)
     ids = merged.keys if series_names is None else np.array(series_names, object)[merged.keys]
     base = Schema(channels, clock.unit, clock.origin, offset=0 if clock.resolution else clock.zero)
-    return _finish(reader, merged, times, ids, base, label_kind, ordinal, schema)
+    return _finish(reader, merged, times, ids, base, unlabelled, label_kind, ordinal, schema)
 
 
-def _check(table: Table, roles: Roles, unit: str | None, duplicates: str, schema: Schema | None) -> None:
+def _check(
+    table: Table, roles: Roles, unit: str | None, duplicates: str, unlabelled: str, schema: Schema | None
+) -> None:
     check_roles(table, roles)
     if duplicates not in ("error", "mean", "last"):
         raise DataError(f"duplicates={duplicates!r}; wanted 'error', 'mean' or 'last'")
+    if unlabelled not in ("error", "drop"):
+        raise DataError(f"unlabelled={unlabelled!r}; wanted 'error' or 'drop'")
     if schema is not None and unit is not None and unit != schema.unit:
         raise DataError(f"unit={unit!r}, but the schema's unit is {schema.unit!r}")
     if schema is not None and tuple(column.name for column in schema.static) != roles.static:
@@ -215,19 +232,27 @@ def _finish(
     times: NDArray[np.float64],
     ids: NDArray[Any],
     base: Schema,
+    unlabelled: Unlabelled,
     label_kind: LabelKind,
     ordinal: bool,
     schema: Schema | None,
 ) -> IrregularDataset:
-    """Encode labels, groups and static columns, and put the data set together in the order of ids."""
-    roles, labels, groups = reader.roles, None, None
+    """Encode what belongs to each series, and put the data set together in the order of ids."""
+    roles, labels, weights, groups = reader.roles, None, None, None
     class_names = None if schema is None else schema.class_names
+    order = np.argsort(block.keys, kind="stable")
     if roles.label is not None:
         coder, codes = reader.codes[roles.label], block.codes[roles.label]
-        if (codes < 0).any():
-            unlabelled = ids[codes < 0].tolist()
-            raise DataError(f"{coder.where}: {roles.id} {unlabelled[0]!r} has no label; leave such series out")
-        labels, class_names = encode_labels(coder.typed(), codes, coder.where, kind=label_kind, class_names=class_names)
+        order = _with_label(order, codes, coder.where, ids, unlabelled)
+        # Series without a label are not among those of the data set, whatever stands there for them.
+        known = np.maximum(codes, 0)
+        labels, class_names = encode_labels(coder.typed(), known, coder.where, kind=label_kind, class_names=class_names)
+    if roles.weight is not None:
+        coder, codes = reader.codes[roles.weight], block.codes[roles.weight]
+        blank = order[codes[order] < 0]
+        if len(blank):
+            raise DataError(f"{coder.where}: {roles.id} {ids[blank].tolist()[0]!r} has no weight; wanted a number ≥ 0")
+        weights = encode_weights(coder.typed(), np.maximum(codes, 0), coder.where)
     if roles.group is not None:
         coder, codes = reader.codes[roles.group], block.codes[roles.group]
         groups = np.array([*coder.typed(), None], object)[codes]
@@ -238,6 +263,24 @@ def _finish(
         column = describe_static(name, coder.typed(), ordinal=ordinal) if schema is None else schema.static[position]
         columns.append(column)
         features.append(encode_static(column, coder.typed(), block.codes[name], coder.where))
-    store = FlatStore(block.bounds, times, block.cells, ids, labels, np.hstack(features) if features else None, groups)
+    statics = np.hstack(features) if features else None
+    store = FlatStore(block.bounds, times, block.cells, ids, labels, statics, groups, weights)
     full = replace(base, class_names=class_names, static=tuple(columns))
-    return IrregularDataset(store, schema=full, _index=np.argsort(block.keys, kind="stable"))
+    return IrregularDataset(store, schema=full, _index=order)
+
+
+def _with_label(
+    order: NDArray[np.intp], codes: NDArray[Any], where: str, ids: NDArray[Any], unlabelled: Unlabelled
+) -> NDArray[np.intp]:
+    """The places of the series that have a label."""
+    has = codes[order] >= 0
+    if has.all():
+        return order
+    if not has.any():
+        raise DataError(f"{where}: no series has a label")
+    without = ids[order[~has]].tolist()
+    found = f"{where}: {len(without)} of {len(order)} series without a label: {shown(without)}"
+    if unlabelled == "error":
+        raise DataError(f"{found}; leave them out, or let unlabelled='drop' do so (`--unlabelled drop` in commands)")
+    warnings.warn(f"{found}; left out", stacklevel=5)
+    return order[has]

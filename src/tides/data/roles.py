@@ -19,10 +19,12 @@ class Roles:
     label: str | None
     static: tuple[str, ...]
     group: str | None
+    weight: str | None = None
 
     @property
     def per_series(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in (self.label, self.group, *self.static) if name is not None))
+        names = (self.label, self.weight, self.group, *self.static)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -54,8 +56,8 @@ def check_roles(table: Table, roles: Roles) -> None:
         if first != role:
             raise DataError(f"{table.name}: {first} and {role} are the same column {column!r}; wanted one for each")
 
-    for role, column in (("id", roles.id), ("time", roles.time), ("channel", roles.channel), ("label", roles.label)):
-        take(role, column)
+    for role in ("id", "time", "channel", "label", "weight"):
+        take(role, getattr(roles, role))
     for name in roles.static:
         take("static", name)
     if roles.group is not None:

@@ -21,7 +21,8 @@ class IrregularSeries:
     data set's unit. A series carries either a `label` (a class index, a number, or a vector of numbers) or a
     forecast question: `target` (q, c) at `query_times` (q,), scored where `target_observed` (q, c).
     `start` is when the clock began (admission, switch-on) and gives the first gap under `first_gap="start"`;
-    `group` keeps related series (stays of one patient) on one side of a split.
+    `group` keeps related series (stays of one patient) on one side of a split; `weight` is how much the series counts
+    in losses and metrics, where all series of a data set have one.
     """
 
     values: NDArray[np.floating[Any]]
@@ -35,6 +36,7 @@ class IrregularSeries:
     id: Any = None
     group: Any = None
     start: float | None = None
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         name = "series" if self.id is None else f"series {self.id!r}"
@@ -46,6 +48,8 @@ class IrregularSeries:
             raise ShapeError(f"{name}: {len(times)} times for {len(values)} rows of values")
         if self.start is not None:
             _check_start(self.start, times, name)
+        if self.weight is not None:
+            _set(self, "weight", _weight(self.weight, name))
         _set(self, "values", values)
         _set(self, "times", times)
         _set(self, "observed", _mask(values, self.observed, name, "values"))
@@ -131,6 +135,12 @@ def _check_start(start: Any, times: NDArray[np.float64], name: str) -> None:
         raise DataError(f"{name}: start is {start!r}; wanted a finite number, a time like those of the series")
     if len(times) and not float(start) <= times[0]:
         raise DataError(f"{name}: start {start} lies after the first time {times[0]}")
+
+
+def _weight(weight: Any, name: str) -> float:
+    if not isinstance(weight, (Real, np.bool_)) or not 0 <= float(weight) < np.inf:
+        raise DataError(f"{name}: its weight is {weight!r}; wanted a finite number ≥ 0")
+    return float(weight)
 
 
 def _static(static: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -19,13 +19,14 @@ class SeriesStore(Protocol):
     def series(self, i: int) -> IrregularSeries: ...
     def length(self, i: int) -> int: ...
     def times(self, i: int) -> NDArray[np.float64]: ...
-    def entries(self, i: int) -> Entries:
-        """Channel and value of every observed entry of series i, in no particular order."""
+    def entries(self, first: int, last: int) -> Entries:
+        """Channel and value of every observed entry of series first to last - 1, in no particular order."""
 
     def label(self, i: int) -> Label | None: ...
     def static(self, i: int) -> NDArray[np.float64] | None: ...
     def id(self, i: int) -> Any: ...
     def group(self, i: int) -> Any: ...
+    def weight(self, i: int) -> float | None: ...
 
 
 class ListStore:
@@ -46,8 +47,8 @@ class ListStore:
     def times(self, i: int) -> NDArray[np.float64]:
         return self._series[i].times
 
-    def entries(self, i: int) -> Entries:
-        return _dense_entries(self._series[i].values, self._series[i].observed)
+    def entries(self, first: int, last: int) -> Entries:
+        return _joined_entries(self._series[first:last])
 
     def label(self, i: int) -> Label | None:
         return self._series[i].label
@@ -60,6 +61,9 @@ class ListStore:
 
     def group(self, i: int) -> Any:
         return self._series[i].group
+
+    def weight(self, i: int) -> float | None:
+        return self._series[i].weight
 
 
 class MappedStore:
@@ -81,9 +85,8 @@ class MappedStore:
     def times(self, i: int) -> NDArray[np.float64]:
         return self.series(i).times
 
-    def entries(self, i: int) -> Entries:
-        series = self.series(i)
-        return _dense_entries(series.values, series.observed)
+    def entries(self, first: int, last: int) -> Entries:
+        return _joined_entries([self.series(i) for i in range(first, last)])
 
     def label(self, i: int) -> Label | None:
         return self.series(i).label
@@ -96,6 +99,9 @@ class MappedStore:
 
     def group(self, i: int) -> Any:
         return self.source.group(i)
+
+    def weight(self, i: int) -> float | None:
+        return self.series(i).weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +150,7 @@ class FlatStore:
     labels: NDArray[Any] | None = None
     statics: NDArray[np.float64] | None = None
     groups: NDArray[Any] | None = None
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -157,6 +164,7 @@ class FlatStore:
             static=self.static(i),
             id=self.id(i),
             group=self.group(i),
+            weight=self.weight(i),
         )
 
     def length(self, i: int) -> int:
@@ -165,8 +173,8 @@ class FlatStore:
     def times(self, i: int) -> NDArray[np.float64]:
         return self.step_times[self.bounds[i] : self.bounds[i + 1]]
 
-    def entries(self, i: int) -> Entries:
-        return self.cells.entries(int(self.bounds[i]), int(self.bounds[i + 1]))
+    def entries(self, first: int, last: int) -> Entries:
+        return self.cells.entries(int(self.bounds[first]), int(self.bounds[last]))
 
     def label(self, i: int) -> Label | None:
         if self.labels is None:
@@ -183,9 +191,17 @@ class FlatStore:
     def group(self, i: int) -> Any:
         return None if self.groups is None else _plain(self.groups[i])
 
+    def weight(self, i: int) -> float | None:
+        return None if self.weights is None else float(self.weights[i])
+
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _joined_entries(series: Sequence[IrregularSeries]) -> Entries:
+    channels, values = zip(*(_dense_entries(one.values, one.observed) for one in series), strict=True)
+    return np.concatenate(channels), np.concatenate(values)
 
 
 def _dense_entries(values: NDArray[np.floating[Any]], observed: NDArray[np.bool_]) -> Entries:

@@ -16,6 +16,8 @@ _CONVINCING = 5
 _CROWDED = 0.5
 # How tables that know no empty cells write one.
 _NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
+# So many channels are shown with their values.
+_EXAMPLES = 3
 _MARKS = re.compile(r"[\s_-]+")
 
 
@@ -64,14 +66,20 @@ def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> l
         other = value != code[channel]
         np.minimum.at(low, channel[other], value[other])
         np.maximum.at(high, channel[other], value[other])
-    notes = []
+    found: dict[float, list[str]] = {}
     for i, end in suspects.items():
         away = low[i] - end if end < low[i] else end - high[i]
         if low[i] < high[i] and away > high[i] - low[i]:
-            notes.append(
-                f"channel {channels[i].name} is {end:g} or from {low[i]:g} to {high[i]:g}: does {end:g} mean missing?"
-            )
-    return notes
+            found.setdefault(end, []).append(f"{channels[i].name} is {end:g} or from {low[i]:g} to {high[i]:g}")
+    return [
+        f"{_kinds(len(said))} {'; '.join(said[:_EXAMPLES])}{'; …' if len(said) > _EXAMPLES else ''}: "
+        f"does {end:g} mean missing?"
+        for end, said in found.items()
+    ]
+
+
+def _kinds(count: int) -> str:
+    return "channel" if count == 1 else f"{count} channels:"
 
 
 def look_alikes(data: IrregularDataset) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
-from tides.data.ingest import ingest
+from tides.data.ingest import Unlabelled, ingest
 from tides.data.pivot import Duplicates
 from tides.data.roles import Roles, listed
 from tides.data.schema import Schema
@@ -22,10 +22,12 @@ def from_long(
     channel: str,
     value: str,
     label: str | None = None,
+    weight: str | None = None,
     static: Sequence[str] = (),
     group: str | None = None,
     unit: str | None = None,
     duplicates: Duplicates = "error",
+    unlabelled: Unlabelled = "error",
     label_kind: LabelKind = "auto",
     ordinal: bool = False,
     schema: Schema | None = None,
@@ -37,15 +39,16 @@ def from_long(
     chunks). Rows may come in any order; series are sorted by id, channels by name. `time` may hold numbers, dates
     or durations: numbers are taken as they are and `unit` is their name; dates and durations are expressed in
     `unit` ("h", "d", …; seconds by default), dates counting from the earliest one, or from the schema's origin.
-    `label`, `group` and the `static` columns must have one value per series; `label_kind` says whether labels
-    are classes or numbers; static text is one-hot encoded (`ordinal=True`: numbered). An entry (id, time,
-    channel) measured twice raises unless `duplicates` is "mean" or "last" (in row order).
+    `label`, `weight`, `group` and the `static` columns must have one value per series; `label_kind` says whether
+    labels are classes or numbers; static text is one-hot encoded (`ordinal=True`: numbered). An entry (id, time,
+    channel) measured twice raises unless `duplicates` is "mean" or "last" (in row order), and a series without a
+    label unless `unlabelled="drop"` leaves such series out, which a warning counts and names.
     `schema` (of a training set) fixes channels, classes, categories, unit and origin. With `spill=folder`, the
     rows never have to fit in memory: the data set lives in files there, for as long as you use it.
     """
     opened = open_table(table)
-    roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group)
-    return ingest(opened, roles, unit, duplicates, label_kind, ordinal, schema, spill)
+    roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group, weight)
+    return ingest(opened, roles, unit, duplicates, unlabelled, label_kind, ordinal, schema, spill)
 
 
 def from_wide(
@@ -55,10 +58,12 @@ def from_wide(
     time: str,
     channels: Sequence[str] | None = None,
     label: str | None = None,
+    weight: str | None = None,
     static: Sequence[str] = (),
     group: str | None = None,
     unit: str | None = None,
     duplicates: Duplicates = "error",
+    unlabelled: Unlabelled = "error",
     label_kind: LabelKind = "auto",
     ordinal: bool = False,
     schema: Schema | None = None,
@@ -72,12 +77,12 @@ def from_wide(
     opened = open_table(table)
     features = listed(static, "static")
     if channels is None:
-        channels = _measured(opened, {id, time, label, group, *features}, schema)
+        channels = _measured(opened, {id, time, label, weight, group, *features}, schema)
     values = listed(channels, "channels")
     if not values:
         raise DataError(f"{opened.name}: no column is left for the channels; the table has {list(opened.columns)}")
-    roles = Roles(id, time, values, None, label, features, group)
-    return ingest(opened, roles, unit, duplicates, label_kind, ordinal, schema, spill)
+    roles = Roles(id, time, values, None, label, features, group, weight)
+    return ingest(opened, roles, unit, duplicates, unlabelled, label_kind, ordinal, schema, spill)
 
 
 def _measured(table: Table, taken: Container[str | None], schema: Schema | None) -> Sequence[str]:

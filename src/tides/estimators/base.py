@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tides.data.arrays import Layout
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
+from tides.data.ingest import Unlabelled
 from tides.data.pivot import Duplicates
 from tides.data.schema import Schema
 from tides.data.series import unmasked
@@ -62,6 +63,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         id: str | None = None,
         time: str | None = None,
         label: str | None = None,
+        weight: str | None = None,
         channel: str | None = None,
         value: str | None = None,
         channels: Sequence[str] | None = None,
@@ -69,6 +71,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         group: str | None = None,
         unit: str | None = None,
         duplicates: Duplicates = "error",
+        unlabelled: Unlabelled = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -90,6 +93,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.id = id
         self.time = time
         self.label = label
+        self.weight = weight
         self.channel = channel
         self.value = value
         self.channels = channels
@@ -97,6 +101,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.group = group
         self.unit = unit
         self.duplicates = duplicates
+        self.unlabelled = unlabelled
         self.layout = layout
         self.hidden_size = hidden_size
         self.state_size = state_size
@@ -132,13 +137,15 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"{folder}: holds a {type(found).__name__}, wanted a {cls.__name__}")
         return found
 
-    def to_dataset(self, X: Any, *, times: Any = None, labelled: bool = False) -> IrregularDataset:
+    def to_dataset(
+        self, X: Any, *, times: Any = None, labelled: bool = False, weighted: bool = False
+    ) -> IrregularDataset:
         """`X` as this estimator reads it: `predict` answers for `to_dataset(X).ids`, in that order.
 
-        With `labelled` the label column of a table is read too.
+        With `labelled` the label column of a table is read too, with `weighted` its column of weights.
         """
         check_is_fitted(self)
-        return self._read(X, times, labels="required" if labelled else "ignored", fitted=True)
+        return self._read(X, times, labels="required" if labelled else "ignored", fitted=True, weights=weighted)
 
     def __sklearn_clone__(self) -> Self:
         clone: Self = super().__sklearn_clone__()
@@ -155,7 +162,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    def _read(self, X: Any, times: Any, *, labels: Labels, fitted: bool) -> IrregularDataset:
+    def _read(self, X: Any, times: Any, *, labels: Labels, fitted: bool, weights: bool = False) -> IrregularDataset:
         columns = Columns.of(self)
         without_columns = is_table(X) and not columns.given and not isinstance(X, (str, Path))
         if without_columns or (not is_table(X) and is_matrix(X)):
@@ -167,7 +174,9 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
                 if hasattr(self, name):
                     delattr(self, name)
         schema = self.schema_ if fitted else None
-        data = read_series(X, times, columns, labels=labels, label_kind=self._label_kind, schema=schema)
+        data = read_series(
+            X, times, columns, labels=labels, label_kind=self._label_kind, schema=schema, weights=weights
+        )
         if len(data) == 0:
             raise DataError("X: holds no series; wanted at least one")
         empty = np.flatnonzero(data.lengths == 0)
@@ -182,7 +191,10 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if y is not None:
             check_consistent_length(range(len(data)), y)
         if len(data) < 2:
-            raise DataError(f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series")
+            raise DataError(
+                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. Pieces of one long "
+                "series (days, runs) are series once they have ids of their own"
+            )
 
     def _fit_network(self, data: IrregularDataset) -> Split:
         """Split, build, calibrate and train on series that carry their labels."""

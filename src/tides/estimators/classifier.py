@@ -12,10 +12,11 @@ from torch import nn
 from tides.data.arrays import Layout
 from tides.data.attributes import LabelKind, class_name
 from tides.data.dataset import IrregularDataset
+from tides.data.ingest import Unlabelled
 from tides.data.pivot import Duplicates
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import has_text, is_table
-from tides.estimators.labels import refuse_dates
+from tides.estimators.labels import is_missing, refuse_dates
 from tides.estimators.recipe import RECIPE
 from tides.estimators.scikit import (
     ClassifierMixin,
@@ -24,7 +25,7 @@ from tides.estimators.scikit import (
     check_is_fitted,
     column_or_1d,
 )
-from tides.estimators.sequences import SequenceEstimator, static_size
+from tides.estimators.sequences import Labelled, SequenceEstimator, static_size
 from tides.nn.config import TIDESConfig
 from tides.nn.heads import SequenceClassifier
 from tides.training.tasks import Classification
@@ -38,7 +39,9 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     (channels, length_i), a PyPOTS dictionary, or a matrix whose rows are series of one channel. `times=` gives arrays
     their times: one vector for all, or one for each; 0, 1, 2, … without. `tides.estimators.recipe` says what the
     defaults do. `model` and `training` are further fields of `TIDESConfig` and `TrainConfig`. `class_weight` is
-    None, "balanced" or {class: weight}. With `folder` an interrupted `fit` continues (give `random_state` a number).
+    None, "balanced" or {class: weight}; weights of series (`sample_weight` of `fit`, a data set's own, or the column
+    `weight`) multiply it. `unlabelled="drop"` leaves out series without a label. With `folder` an interrupted `fit`
+    continues (give `random_state` a number).
 
     Learnt: `classes_`, `model_` (a `tides.SequenceClassifier`), `schema_`, `history_`, `best_epoch_`.
     """
@@ -53,6 +56,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         id: str | None = None,
         time: str | None = None,
         label: str | None = None,
+        weight: str | None = None,
         channel: str | None = None,
         value: str | None = None,
         channels: Sequence[str] | None = None,
@@ -60,6 +64,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         group: str | None = None,
         unit: str | None = None,
         duplicates: Duplicates = "error",
+        unlabelled: Unlabelled = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -83,6 +88,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             id=id,
             time=time,
             label=label,
+            weight=weight,
             channel=channel,
             value=value,
             channels=channels,
@@ -90,6 +96,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             group=group,
             unit=unit,
             duplicates=duplicates,
+            unlabelled=unlabelled,
             layout=layout,
             hidden_size=hidden_size,
             state_size=state_size,
@@ -110,18 +117,20 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         )
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
         """Train on n series X with classes y (n,): numbers, truth values or text; tables and data sets may bring them.
 
+        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch, matched to the
+        series as y is; one that counts 0 is left out.
         What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
         """
-        data, truth = self._truth(X, y, times, fitted=False)
+        data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
             )
         if y is not None:
-            self._check_count(data, y)
+            self._check_count(data, truth)
             truth = _stated(truth, warn=True)
             assert_all_finite(truth, input_name="y")
             check_classification_targets(truth)
@@ -137,7 +146,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
                 f"{what}: all {len(data)} series have one class, {self.classes_.tolist()[0]!r}; wanted two or more"
             )
         self._check_count(data, None)
-        self._train(data, codes.tolist())
+        self._train(data, codes.tolist(), weights)
         return self
 
     def predict(self, X: Any, *, times: Any = None) -> NDArray[Any]:
@@ -153,24 +162,28 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return probabilities
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
-        """Accuracy."""
+        """Accuracy; all series count the same unless `sample_weight` says otherwise."""
         check_is_fitted(self)
-        truth = self.true_classes(X, y, times=times)
-        hits = self.predict(X, times=times) == truth
-        return float(np.average(hits, weights=sample_weight))
+        found = self._truth(X, y, times, sample_weight, fitted=True)
+        hits = self.predict(found.data) == self._classes(found, stated=y is not None)
+        return float(np.average(hits, weights=found.weights))
 
     def true_classes(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[Any]:
         """The classes that y, the table's label column or the series state, as members of `classes_`."""
-        data, truth = self._truth(X, y, times, fitted=True)
+        return self._classes(self._truth(X, y, times, None, fitted=True), stated=y is not None)
+
+    def _classes(self, found: Labelled, *, stated: bool) -> NDArray[Any]:
+        data, truth, _ = found
         if truth is None:
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
-        stated = self._by_name(truth, data.class_names) if y is None and data.class_names else _stated(truth)
-        if len(stated) and not set(stated.tolist()) & set(self.classes_.tolist()):
+        names = None if stated else data.class_names
+        classes = self._by_name(truth, names) if names else _stated(truth)
+        if len(classes) and not set(classes.tolist()) & set(self.classes_.tolist()):
             raise DataError(
-                f"{'label' if y is None else 'y'}: found {stated.tolist()[0]!r}, and no class that the model knows; "
+                f"{'y' if stated else 'label'}: found {classes.tolist()[0]!r}, and no class that the model knows; "
                 f"wanted some of {self.classes_.tolist()}"
             )
-        return stated
+        return classes
 
     def _by_name(self, codes: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
         """The classes behind a data set's codes; the codes themselves where the model learnt those."""
@@ -222,7 +235,7 @@ def _stated(y: Any, *, warn: bool = False) -> NDArray[Any]:
     if stated.dtype == object:
         kinds: dict[bool, tuple[int, Any]] = {}
         for position, one in enumerate(stated):
-            if one is None or type(one).__name__ in ("NAType", "NaTType") or (isinstance(one, float) and one != one):
+            if is_missing(one):
                 raise DataError(f"y: entry {position} is missing ({one!r}); wanted a class for every series")
             kinds.setdefault(isinstance(one, str), (position, one))
         if len(kinds) > 1:

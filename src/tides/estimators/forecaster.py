@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from tides.data.arrays import Layout
 from tides.data.clock import zone_of
 from tides.data.dataset import IrregularDataset
+from tides.data.ingest import Unlabelled
 from tides.data.pivot import Duplicates
 from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
@@ -23,6 +24,7 @@ from tides.estimators.origins import Backtest, Origins, ask_at, join_static
 from tides.estimators.questions import query_times, time_span
 from tides.estimators.recipe import RECIPE, Split, require_count, split_off
 from tides.estimators.scikit import check_is_fitted
+from tides.estimators.weights import counted
 from tides.nn.config import TIDESConfig
 from tides.nn.forecaster import Forecaster
 from tides.training.tasks import Forecasting
@@ -35,7 +37,8 @@ class TIDESForecaster(TIDESEstimator):
     observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch; each time a
     share `input_drop` of what was observed is hidden, which helps where there are few series. X and the
     other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is left alone. Static features
-    join every row as channels.
+    join every row as channels. Weights of series (a data set's own, or a column) count in training and in the choice of
+    the epoch; intervals and scores count all series alike.
 
     `smoothing=True` reads series in both directions and learns to fill in the past too; without it a question about
     the past is answered from what was known before. `gaussian` makes the network predict a spread beside the mean;
@@ -56,6 +59,7 @@ class TIDESForecaster(TIDESEstimator):
         id: str | None = None,
         time: str | None = None,
         label: str | None = None,
+        weight: str | None = None,
         channel: str | None = None,
         value: str | None = None,
         channels: Sequence[str] | None = None,
@@ -63,6 +67,7 @@ class TIDESForecaster(TIDESEstimator):
         group: str | None = None,
         unit: str | None = None,
         duplicates: Duplicates = "error",
+        unlabelled: Unlabelled = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -91,6 +96,7 @@ class TIDESForecaster(TIDESEstimator):
             id=id,
             time=time,
             label=label,
+            weight=weight,
             channel=channel,
             value=value,
             channels=channels,
@@ -98,6 +104,7 @@ class TIDESForecaster(TIDESEstimator):
             group=group,
             unit=unit,
             duplicates=duplicates,
+            unlabelled=unlabelled,
             layout=layout,
             hidden_size=hidden_size,
             state_size=state_size,
@@ -129,7 +136,7 @@ class TIDESForecaster(TIDESEstimator):
         if self.interval not in ("conformal", "gaussian"):
             raise ConfigError(f"interval: found {self.interval!r}, wanted 'conformal' or 'gaussian'")
         require_count(self.origins, "origins")
-        data = self._read(X, times, labels="ignored", fitted=False)
+        data = counted(self._read(X, times, labels="ignored", fitted=False, weights=True))
         self._check_count(data, None)
         if int(data.lengths.max()) == 1:
             raise DataError("X: found 1 feature(s), that is one step in every series; a forecast needs two or more")

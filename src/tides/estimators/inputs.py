@@ -1,7 +1,7 @@
 """Whatever `fit` and `predict` are given, as one data set: tables, arrays, lists, dictionaries, data sets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ class Columns:
     id: str | None
     time: str | None
     label: str | None
+    weight: str | None
     channel: str | None
     value: str | None
     channels: Sequence[str] | None
@@ -41,17 +42,18 @@ class Columns:
     group: str | None
     unit: str | None
     duplicates: Any
+    unlabelled: Any
     layout: Layout | None
 
     @property
     def given(self) -> bool:
         """Whether some column has a part to play."""
-        parts = (self.id, self.time, self.label, self.channel, self.value, self.channels, self.static, self.group)
-        return any(part is not None and part != () for part in parts)
+        names = ("id", "time", "label", "weight", "channel", "value", "channels", "static", "group")
+        return any(getattr(self, name) not in (None, ()) for name in names)
 
     @classmethod
     def of(cls, estimator: Any) -> "Columns":
-        names = ("id", "time", "label", "channel", "value", "channels", "group", "unit", "duplicates", "layout")
+        names = {field.name for field in fields(cls)} - {"static"}
         static = estimator.static
         if isinstance(static, str):
             raise ConfigError(f"static: found {static!r}, wanted a list of column names")
@@ -112,13 +114,15 @@ def read_series(
     labels: Labels,
     label_kind: LabelKind,
     schema: Schema | None,
+    weights: bool = False,
 ) -> IrregularDataset:
-    """`X` as a data set. With `schema` (of the training data) it must have the same channels and static columns."""
+    """`X` as a data set, with `weights` also the column of weights of a table. With `schema` (of the training data) it
+    must have the same channels and static columns."""
     if is_series(X):
         given = isinstance(X, IrregularDataset)
         data = X if given else IrregularDataset(X, schema=schema) if schema else IrregularDataset(X, unit=columns.unit)
     elif is_table(X):
-        return _from_table(X, times, columns, labels, label_kind, schema)
+        return _from_table(X, times, columns, labels, label_kind, schema, weights)
     else:
         return _from_arrays(X, times, columns, schema)
     if times is not None:
@@ -203,7 +207,13 @@ def _each(times: Times, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Times
 
 
 def _from_table(
-    X: Any, times: Any, columns: Columns, labels: Labels, label_kind: LabelKind, schema: Schema | None
+    X: Any,
+    times: Any,
+    columns: Columns,
+    labels: Labels,
+    label_kind: LabelKind,
+    schema: Schema | None,
+    weights: bool,
 ) -> IrregularDataset:
     if columns.id is None or columns.time is None:
         raise DataError("X is a table: say which columns name the series and the time, id=… and time=…")
@@ -214,10 +224,12 @@ def _from_table(
         "id": columns.id,
         "time": columns.time,
         "label": label,
+        "weight": columns.weight if weights else None,
         "static": columns.static,
         "group": columns.group if schema is None else None,
         "unit": columns.unit if schema is None else None,
         "duplicates": columns.duplicates,
+        "unlabelled": columns.unlabelled,
         "label_kind": label_kind,
         "schema": schema,
     }
@@ -236,7 +248,7 @@ def _from_table(
     channels = columns.channels
     if channels is None:
         table = open_table(X)
-        taken = {columns.id, columns.time, columns.label, columns.group, *columns.static}
+        taken = {columns.id, columns.time, columns.label, columns.weight, columns.group, *columns.static}
         channels = table.others(taken)
         if schema is not None:
             new = [name for name in channels if name not in schema.channels]

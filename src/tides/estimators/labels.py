@@ -4,18 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tides.errors import DataError
 
+# The column of a table that can take the place of an argument.
+_COLUMNS = {"y": "label", "sample_weight": "weight"}
 
-def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str) -> Any:
-    """`y` in the order of `ids`, the series of `table`.
+
+def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y") -> Any:
+    """`y`, or another argument that is called `name`, in the order of `ids`, the series of `table`.
 
     A pandas object is placed by its index: the ids, as a frame grouped by id has them, or rows of the table, one for
     each series, as `drop_duplicates` leaves them. Row numbers, and an index that has nothing to do with either, leave
     it as it is; one that has only some of the ids would give series the labels of others.
     """
-    _refuse_rows(ids, y, table, id)
+    _refuse_rows(ids, y, table, id, name)
     index = getattr(y, "index", None)
     if not hasattr(y, "loc") or index is None or len(y) != len(ids):
         return y
@@ -27,8 +31,8 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str) -> Any:
     numbered = list(index) == list(range(len(index)))
     if by_row and owners != list(index if by_id else ids) and (by_id or numbered):
         raise DataError(
-            f"y: its index may mean rows of the table or {'ids' if by_id else 'places among the sorted ids'}, and they "
-            f"disagree; wanted ids in an index called {id!r}, or a column of the table named as label"
+            f"{name}: its index may mean rows of the table or {'ids' if by_id else 'places among the sorted ids'}, and "
+            f"they disagree; wanted ids in an index called {id!r}, or a column of the table named as {_COLUMNS[name]}"
         )
     if by_id:
         return y.loc[ids]
@@ -37,34 +41,48 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str) -> Any:
     if numbered:
         return y
     if not {str(one) for one in index} & {str(one) for one in ids}:
-        _refuse_other_rows(index, table)
+        _refuse_other_rows(index, table, name)
         return y
     known = set(index)
     missing = next(one for one in ids if one not in known)
     raise DataError(
-        f"y: found an index without {missing!r}, the id of a series; wanted all ids as the table has them (a number is "
-        "no text), or y in their order without an index"
+        f"{name}: found an index without {missing!r}, the id of a series; wanted all ids as the table has them (a "
+        f"number is no text), or {name} in their order without an index"
     )
 
 
-def _refuse_rows(ids: Sequence[Any], y: Any, table: Any, id: str) -> None:
+def _refuse_rows(ids: Sequence[Any], y: Any, table: Any, id: str, name: str) -> None:
     """A label for every row would put rows of one series on both sides of a cross-validation that cuts by rows."""
     if not hasattr(y, "__len__") or not hasattr(table, "__len__") or isinstance(table, str):
         return
     if len(y) == len(table) != len(ids):
+        column = _COLUMNS[name]
         raise DataError(
-            f"y: found {len(y)} labels, one for each row of the table; wanted one for each of the {len(ids)} series "
-            f"that {id!r} names, or label=… for a column of labels"
+            f"{name}: found {len(y)} {column}s, one for each row of the table; wanted one for each of the {len(ids)} "
+            f"series that {id!r} names, or {column}=… for a column of {column}s"
         )
 
 
-def _refuse_other_rows(index: Any, table: Any) -> None:
+def _refuse_other_rows(index: Any, table: Any, name: str) -> None:
     """Rows that have left the table since, or two of one series, leave nothing to tell whose labels these are."""
     rows = getattr(table, "index", None)
     if hasattr(table, "loc") and rows is not None and index.isin(rows).any():
         raise DataError(
-            "y: its index names rows of the table, but not one of each series; wanted one row for each, or the ids"
+            f"{name}: its index names rows of the table, but not one of each series; wanted one row for each, or the "
+            "ids"
         )
+
+
+def is_missing(one: Any) -> bool:
+    """None, NaN, and what pandas has for them."""
+    return one is None or type(one).__name__ in ("NAType", "NaTType") or (isinstance(one, float) and one != one)
+
+
+def stated(y: Any) -> NDArray[np.bool_]:
+    """Whether `y`, (n,) or (n, targets), says anything about each series (n,)."""
+    entries = np.asarray(y, object)
+    missing = np.array([is_missing(one) for one in entries.flat], np.bool_)
+    return np.logical_not(missing.reshape(len(entries), -1).all(axis=1))
 
 
 def refuse_dates(y: Any) -> None:

@@ -8,7 +8,7 @@
    training stops after `patience` epochs without a better one. With fewer than 20 series, or a class of a single one,
    all of them train, and the last epoch counts.
 5. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
-6. Classes count as often as they occur unless `class_weight="balanced"`.
+6. Series count by their weights, where they have some; classes as often as they occur unless `class_weight="balanced"`.
 """
 
 from collections.abc import Mapping

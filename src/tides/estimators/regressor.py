@@ -11,7 +11,7 @@ from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
 from tides.estimators.labels import refuse_dates
 from tides.estimators.scikit import RegressorMixin, check_array, check_is_fitted, r2_score
-from tides.estimators.sequences import SequenceEstimator, static_size
+from tides.estimators.sequences import Labelled, SequenceEstimator, static_size
 from tides.nn.config import TIDESConfig
 from tides.nn.heads import SequenceRegressor
 from tides.training.tasks import Regression
@@ -27,12 +27,14 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _label_kind: ClassVar[LabelKind] = "number"
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
-    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
         """Train on n series X with numbers y, (n,) or (n, targets); tables and data sets may bring their own labels.
 
+        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch, matched to the
+        series as y is; one that counts 0 is left out.
         What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
         """
-        data, truth = self._truth(X, y, times, fitted=False)
+        data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
@@ -40,7 +42,7 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         numbers = _numbers(truth)
         self._check_count(data, numbers)
         self.targets_: int | None = None if numbers.ndim == 1 else numbers.shape[1]
-        self._train(data, numbers if numbers.ndim == 2 else numbers.tolist())
+        self._train(data, numbers if numbers.ndim == 2 else numbers.tolist(), weights)
         return self
 
     def predict(self, X: Any, *, times: Any = None) -> NDArray[np.float64]:
@@ -50,18 +52,19 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         return answers[:, 0] if self.targets_ is None else answers
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
-        """R², the share of the variance that is explained."""
+        """R², the share of the variance that is explained; all series count the same without `sample_weight`."""
         check_is_fitted(self)
-        return float(
-            r2_score(self.true_values(X, y, times=times), self.predict(X, times=times), sample_weight=sample_weight)
-        )
+        found = self._truth(X, y, times, sample_weight, fitted=True)
+        return float(r2_score(self._values(found), self.predict(found.data), sample_weight=found.weights))
 
     def true_values(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[np.float64]:
         """The numbers that y, the table's label column or the series state."""
-        _, truth = self._truth(X, y, times, fitted=True)
-        if truth is None:
+        return self._values(self._truth(X, y, times, None, fitted=True))
+
+    def _values(self, found: Labelled) -> NDArray[np.float64]:
+        if found.truth is None:
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
-        return _numbers(truth)
+        return _numbers(found.truth)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

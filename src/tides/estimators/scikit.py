@@ -5,6 +5,7 @@ from tides.errors import TidesError
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import r2_score
+    from sklearn.utils import _safe_indexing as pick_rows
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import (
@@ -29,6 +30,7 @@ __all__ = [
     "check_is_fitted",
     "check_random_state",
     "column_or_1d",
+    "pick_rows",
     "r2_score",
     "validate_data",
 ]

@@ -23,7 +23,10 @@ _COVERAGE = 0.9
 
 
 def scorecard(estimator: TIDESEstimator, data: IrregularDataset) -> dict[str, Any]:
-    """Metrics with 95 % bootstrap intervals over series, and the answers behind them; JSON."""
+    """Metrics with 95 % bootstrap intervals over series, and the answers behind them; JSON.
+
+    Weights of labelled series count; forecasts count all series alike.
+    """
     if len(data) == 0:
         raise DataError("evaluation: the data set is empty")
     if isinstance(estimator, TIDESClassifier):
@@ -45,7 +48,7 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
     return {
         "task": "classification",
         "series": len(labels),
-        "metrics": _estimates(ClassPredictions(probabilities, labels)),
+        "metrics": _estimates(ClassPredictions(probabilities, labels, data.weights)),
         "classes": [str(one) for one in classes],
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
@@ -56,8 +59,8 @@ def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any
     truth = estimator.true_values(data).reshape(len(data), -1)
     found = estimator.predict(data).reshape(len(data), -1)
     owners = np.repeat(np.arange(len(data)), truth.shape[1])
-    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data)))
-    metrics["r2"] = [estimator.score(data) if len(data) > 1 else None, None, None]
+    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data), data.weights))
+    metrics["r2"] = [estimator.score(data, sample_weight=data.weights) if len(data) > 1 else None, None, None]
     shown = _shown(len(data))
     return {
         "task": "regression",

@@ -1,20 +1,32 @@
 """What classifier and regressor share: one label for each series, static covariates beside it."""
 
+import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tides.data.dataset import IrregularDataset
 from tides.data.series import IrregularSeries
-from tides.errors import DataError
+from tides.data.sources import shown
+from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_table
-from tides.estimators.labels import in_order_of
-from tides.estimators.scikit import check_is_fitted
+from tides.estimators.labels import in_order_of, stated
+from tides.estimators.scikit import check_consistent_length, check_is_fitted, pick_rows
+from tides.estimators.weights import Weights, own_weights, relative, sample_weights
 from tides.nn.heads import SequenceHead
+
+
+class Labelled(NamedTuple):
+    """Series with what labels them, as it was given (None where nothing does), and how much each of them counts."""
+
+    data: IrregularDataset
+    truth: Any
+    weights: Weights | None
 
 
 class SequenceEstimator(TIDESEstimator):
@@ -22,15 +34,43 @@ class SequenceEstimator(TIDESEstimator):
 
     model_: SequenceHead
 
-    def _truth(self, X: Any, y: Any, times: Any, *, fitted: bool) -> tuple[IrregularDataset, Any]:
-        """The series, and `y` or what labels them; None where nothing does."""
+    def _truth(self, X: Any, y: Any, times: Any, sample_weight: Any, *, fitted: bool) -> Labelled:
+        """The series with `y` or what labels them; a fit leaves out those that do not count."""
+        if self.unlabelled not in ("error", "drop"):
+            raise ConfigError(f"unlabelled: found {self.unlabelled!r}, wanted 'error' or 'drop'")
         own = y is None and self.label is not None and is_table(X)
-        data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted)
-        if y is not None:
-            return data, in_order_of(data.ids, y, X, self.id) if is_table(X) and self.id is not None else y
-        if isinstance(X, IrregularDataset) or own or _are_series(X):
-            return data, data.labels
-        return data, None
+        weights = not fitted and sample_weight is None
+        data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted, weights=weights)
+        if y is not None and is_table(X) and self.id is not None:
+            y = in_order_of(data.ids, y, X, self.id)
+        counts = own_weights(data) if weights else None
+        if sample_weight is not None:
+            counts = sample_weights(sample_weight, data, X, self.id)
+        labelled = y is not None or own or isinstance(X, IrregularDataset) or _are_series(X)
+        rows = np.ones(len(data), np.bool_)
+        if labelled and self.unlabelled == "drop":
+            rows &= self._with_label(data, y)
+        if counts is not None and not fitted:
+            rows &= counts > 0
+            counts = relative(counts)
+        if not rows.all():
+            if y is not None:
+                check_consistent_length(range(len(data)), y)
+                y = pick_rows(y, np.flatnonzero(rows))
+            data, counts = data[rows], None if counts is None else counts[rows]
+        return Labelled(data, y if y is not None else data.labels if labelled else None, counts)
+
+    def _with_label(self, data: IrregularDataset, y: Any) -> NDArray[np.bool_]:
+        """Which series have a label; a warning says which have none."""
+        has = data.labelled if y is None else stated(y)
+        if has.any() and not has.all() and len(has) == len(data):
+            without = [one for one, known in zip(data.ids, has, strict=True) if not known]
+            warnings.warn(
+                f"{len(without)} of {len(data)} series without a label: {shown(without)}; left out", stacklevel=4
+            )
+            return has
+        # Where nothing is labelled, or the numbers differ, what comes next knows what to say.
+        return np.ones(len(data), np.bool_)
 
     def _answers(self, X: Any, times: Any) -> Tensor:
         """Raw outputs (n, k)."""
@@ -50,10 +90,12 @@ class SequenceEstimator(TIDESEstimator):
                 f"({', '.join(self.schema_.static_names) or 'unnamed'})"
             )
 
-    def _train(self, data: IrregularDataset, labels: Any) -> None:
-        """Train on these series with these class indices or numbers."""
+    def _train(self, data: IrregularDataset, labels: Any, weights: Weights | None) -> None:
+        """Train on these series with these class indices or numbers, and weights."""
         self.schema_ = data.schema
-        series = [one.replace(label=label) for one, label in zip(data, labels, strict=True)]
+        counts = [None] * len(data) if weights is None else weights.tolist()
+        triples = zip(data, labels, counts, strict=True)
+        series = [one.replace(label=label, weight=weight) for one, label, weight in triples]
         self._fit_network(IrregularDataset(series, schema=replace(data.schema, class_names=None)))
 
 

@@ -38,7 +38,7 @@ def evaluate(
     """Every metric of the task on `data` with a bootstrap interval over series: {name: Estimate(value, low, high)}.
 
     The model answers in evaluation mode, on the device it lives on. `coverage` of `resamples` draws of whole series lie
-    between `low` and `high`.
+    between `low` and `high`. Series with weights count by these.
     """
     predictions = answer(model, task, data, batch_size).predictions
     return {

@@ -15,7 +15,10 @@ View = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class ResidentSeries(NamedTuple):
-    """Labelled series of one length, all on one device: values (n, l, c), times (n, l), class indices (n,)."""
+    """Labelled series of one length, all on one device: values (n, l, c), times (n, l), class indices (n,).
+
+    They have no weights: models side by side count every series the same.
+    """
 
     values: Tensor
     times: Tensor

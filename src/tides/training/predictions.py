@@ -30,7 +30,7 @@ CLASS_METRICS = {
 
 
 class Predictions(Protocol):
-    """Answers for n series and the metrics they can be scored with."""
+    """Answers for n series and the metrics they can be scored with; series with weights count by these."""
 
     def __len__(self) -> int: ...
     def metrics(self) -> Mapping[str, Callable[[Array], Array]]:
@@ -47,16 +47,22 @@ class ClassPredictions:
 
     probabilities: Array
     labels: Labels
+    weights: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def metrics(self) -> Mapping[str, Callable[[Array], Array]]:
-        return {name: partial(metric, self.probabilities, self.labels) for name, metric in CLASS_METRICS.items()}
+        plain = {name: partial(metric, self.probabilities, self.labels) for name, metric in CLASS_METRICS.items()}
+        return _weighing(plain, self.weights)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        return cls(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.labels for p in parts]))
+        return cls(
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            _joined([part.weights for part in parts]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +75,7 @@ class NumberPredictions:
     spreads: Array | None
     owners: Labels
     series: int
+    weights: Array | None = None
 
     def __len__(self) -> int:
         return self.series
@@ -83,19 +90,38 @@ class NumberPredictions:
             name: np.bincount(self.owners, entry, minlength=self.series).astype(np.float64)
             for name, entry in entries.items()
         }
-        return {name: partial(mean_over_entries, total, counts) for name, total in totals.items()}
+        plain = {name: partial(mean_over_entries, total, counts) for name, total in totals.items()}
+        return _weighing(plain, self.weights)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         offsets = np.cumsum([0, *(part.series for part in parts)])
-        spreads = [part.spreads for part in parts if part.spreads is not None]
         return cls(
             values=np.concatenate([part.values for part in parts]),
             targets=np.concatenate([part.targets for part in parts]),
-            spreads=np.concatenate(spreads) if spreads else None,
+            spreads=_joined([part.spreads for part in parts]),
             owners=np.concatenate([part.owners + begin for part, begin in zip(parts, offsets, strict=False)]),
             series=int(offsets[-1]),
+            weights=_joined([part.weights for part in parts]),
         )
+
+
+def _joined(parts: Sequence[Array | None]) -> Array | None:
+    given = [part for part in parts if part is not None]
+    return np.concatenate(given) if given else None
+
+
+def _weighing(
+    metrics: Mapping[str, Callable[[Array], Array]], own: Array | None
+) -> Mapping[str, Callable[[Array], Array]]:
+    """These metrics of series that have weights of their own, by which those of a resample are multiplied."""
+    if own is None:
+        return metrics
+    return {name: partial(_weighed, metric, own) for name, metric in metrics.items()}
+
+
+def _weighed(metric: Callable[[Array], Array], own: Array, weights: Array) -> Array:
+    return metric(weights * own)
 
 
 def point_metrics(predictions: Predictions) -> dict[str, float]:

@@ -45,10 +45,10 @@ class Task(Protocol):
         """The model's raw output for this batch."""
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
-        """What training minimises."""
+        """What training minimises; series with `batch.weights` count by these."""
 
     def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
-        """The output beside the truth, ready for the metrics."""
+        """The output beside the truth, ready for the metrics; with the weights of the series, where they have some."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Classification:
         labels = train.labels
         if labels is None or labels.dtype != np.int64:
             raise DataError("class weights: the training data has no class labels")
-        counts = np.bincount(labels, minlength=len(train.class_names or ()))
+        # Series with weights count with these, all of them together as often as there are series.
+        counts = np.bincount(labels, train.weights, minlength=len(train.class_names or ()))
+        counts = len(labels) * counts / (counts.sum() or 1)
         if not counts.all():
             raise DataError(f"class weights: no training series is of class {int(np.argmin(counts))}")
         return cls(tuple((len(labels) / (len(counts) * counts)).tolist()))
@@ -88,11 +90,12 @@ class Classification:
     def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
         labels = _labels(output, batch)
         weights = self._weights(output)[labels]
-        return Loss((F.cross_entropy(_full(output), labels, reduction="none") * weights).sum(), weights.sum())
+        return _weighed(F.cross_entropy(_full(output), labels, reduction="none") * weights, weights, batch)
 
     def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
         probabilities = output.double().softmax(-1)
-        return ClassPredictions(probabilities.numpy(force=True), _labels(output, batch).numpy(force=True))
+        labels = _labels(output, batch).numpy(force=True)
+        return ClassPredictions(probabilities.numpy(force=True), labels, _weights_of(batch))
 
     def _weights(self, output: Tensor) -> Tensor:
         k = output.shape[-1]
@@ -136,10 +139,10 @@ class _Numbers(ABC):
         targets, scored = self._targets(means, batch)
         error = _full((means - targets) / scale).masked_fill(~scored, 0)
         if spreads is None:
-            return Loss(error.square().sum(), scored.sum())
+            return _weighed(error.square(), scored, batch)
         spread = _full(spreads / scale)
         nll = spread.log() + 0.5 * (error / spread).square() + 0.5 * float(np.log(2 * np.pi))
-        return Loss(nll.masked_fill(~scored, 0).sum(), scored.sum())
+        return _weighed(nll.masked_fill(~scored, 0), scored, batch)
 
     def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
         means, spreads = self.moments(output)
@@ -150,9 +153,8 @@ class _Numbers(ABC):
             return (x.double() / scale)[scored].numpy(force=True)
 
         owners = scored.nonzero()[:, 0].numpy(force=True)
-        return NumberPredictions(
-            pick(means), pick(targets), None if spreads is None else pick(spreads), owners, len(batch)
-        )
+        found = (pick(means), pick(targets), None if spreads is None else pick(spreads))
+        return NumberPredictions(*found, owners, len(batch), _weights_of(batch))
 
     def _scale(self, means: Tensor) -> Tensor:
         c = means.shape[-1]
@@ -253,6 +255,18 @@ def _constant(numbers: tuple[float, ...], device: torch.device) -> Tensor:
     """These numbers on a device, copied there once: a step that a CUDA graph repeats cannot copy from the host."""
     with torch.inference_mode(False):
         return torch.tensor(numbers, device=device)
+
+
+def _weighed(losses: Tensor, weights: Tensor, batch: IrregularBatch) -> Loss:
+    """Losses (b, …) of entries with these weights, summed with the weights of their series where they have some."""
+    if batch.weights is None:
+        return Loss(losses.sum(), weights.sum())
+    of_series = batch.weights.view(-1, *[1] * (losses.ndim - 1))
+    return Loss((losses * of_series).sum(), (weights * of_series).sum())
+
+
+def _weights_of(batch: IrregularBatch) -> Any:
+    return None if batch.weights is None else batch.weights.double().numpy(force=True)
 
 
 def _full(x: Tensor) -> Tensor:

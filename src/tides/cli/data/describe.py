@@ -23,10 +23,12 @@ def describe(
         typer.Option(help="Wide tables: columns that were measured, comma separated; default: all others."),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Column of weights.")] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups that splits keep together.")] = None,
     static: Annotated[list[str] | None, typer.Option(help="Static columns, comma separated, or one at a time.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time; dates are expressed in it.")] = None,
     duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
+    unlabelled: Annotated[str, typer.Option(help="Series without a label: error or drop.")] = "error",
     spill: Annotated[Path | None, typer.Option(help="Folder for tables larger than memory.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a page of plots here (.png, .svg, .pdf).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -45,7 +47,8 @@ def describe(
         raise ConfigError("--channel and --value belong together: a long table has both, a wide table neither")
     if channel is not None and channels is not None:
         raise ConfigError("--channels belongs to a wide table; of a long one, --channel names the column of channels")
-    roles: dict[str, Any] = {"id": id, "time": time, "label": label, "group": group}
+    roles: dict[str, Any] = {"id": id, "time": time, "label": label, "weight": weight, "group": group}
+    roles |= {"unlabelled": unlabelled}
     roles |= {"static": listed(",".join(static or [])), "unit": unit, "duplicates": duplicates, "spill": spill}
     with Console(stderr=True).status(f"reading {table.name}"):
         if channel is not None and value is not None:

@@ -1,0 +1,68 @@
+"""Weights of series: how much each of them counts, beside what the others do."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tides.data.dataset import IrregularDataset
+from tides.data.series import unmasked
+from tides.errors import DataError
+from tides.estimators.inputs import is_table
+from tides.estimators.labels import in_order_of, is_missing
+
+Weights = NDArray[np.float64]
+
+
+def sample_weights(given: Any, data: IrregularDataset, X: Any, id: str | None) -> Weights:
+    """`sample_weight` (n,), matched to the series of X as `y` is."""
+    if is_table(X) and id is not None:
+        given = in_order_of(data.ids, given, X, id, name="sample_weight")
+    weights = _numbers(given)
+    if weights is None:
+        raise DataError(f"sample_weight: found other things than numbers, wanted one for each of {len(data)} series")
+    if weights.shape != (len(data),):
+        raise DataError(f"sample_weight: found shape {weights.shape}, wanted one weight for each of {len(data)} series")
+    odd = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
+    if len(odd):
+        place = int(odd[0])
+        raise DataError(f"sample_weight: series {data.ids[place]!r} has {weights[place]}, wanted a finite number ≥ 0")
+    if not weights.any():
+        raise DataError("sample_weight: every weight is zero, wanted some above zero")
+    return weights
+
+
+def _numbers(given: Any) -> Weights | None:
+    """As float64, NaN where nothing stands; None where something else does."""
+    try:
+        plain = unmasked(given)
+        if plain.dtype == object:
+            plain = np.array([np.nan if is_missing(one) else one for one in plain.flat]).reshape(plain.shape)
+        return plain.astype(np.float64) if plain.dtype.kind in "biuf" else None
+    except (TypeError, ValueError):
+        return None
+
+
+def own_weights(data: IrregularDataset) -> Weights | None:
+    """What the series themselves say, where they do."""
+    weights = data.weights
+    if weights is not None and not weights.any():
+        raise DataError("weight: every series has the weight zero, wanted some above zero")
+    return weights
+
+
+def counted(data: IrregularDataset) -> IrregularDataset:
+    """The series that count, with their weights beside the largest one."""
+    weights = own_weights(data)
+    if weights is None:
+        return data
+    rows = np.flatnonzero(weights)
+    ratios = relative(weights)[rows].tolist()
+    series = [one.replace(weight=ratio) for one, ratio in zip(data[rows], ratios, strict=True)]
+    return IrregularDataset(series, schema=data.schema)
+
+
+def relative(weights: Weights) -> Weights:
+    """With 1 for the largest: nothing but their ratios counts, and these overflow in no precision."""
+    ratios: Weights = weights / weights.max()
+    return ratios
