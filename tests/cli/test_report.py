@@ -11,6 +11,7 @@ from tides.cli.main import app
 from tides.errors import ConfigError, DataError
 from tides.experiments import uea_series
 from tides.reports.document import BEGIN, END
+from tides.reports.page import Image
 
 
 def tides(*words: str) -> str:
@@ -22,7 +23,7 @@ def tides(*words: str) -> str:
 @pytest.fixture(autouse=True)
 def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is tested elsewhere and takes longer than all the rest."""
-    monkeypatch.setattr("tides.reports.uea_figure.draw", lambda *_: "data:image/png;base64,")
+    monkeypatch.setattr("tides.reports.uea_figure.draw", lambda *_: Image("data:image/png;base64,", 6.0))
 
 
 def test_records_are_looked_for_in_runs_and_then_in_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from tests.docs.blocks import ROOT, last_digit
 from tests.reports.synthetic import FIGURES
 from tides.reports import REPORTS
 from tides.reports.document import BEGIN, END, MARKDOWN
+from tides.reports.page import Image
 
 PAGES = sorted(page for page in (ROOT / "docs" / "reproduce").glob("*.md") if BEGIN in page.read_text(encoding="utf-8"))
 # Where there are no records of its own, the table of time and memory is that of the benchmark with most models.
@@ -35,7 +36,7 @@ def test_tables_come_from_the_records(page: Path, tmp_path: Path, monkeypatch: p
             return
         source = BENCHMARK
     for figure in FIGURES:
-        monkeypatch.setattr(f"tides.reports.{figure}.draw", lambda *_: "")
+        monkeypatch.setattr(f"tides.reports.{figure}.draw", lambda *_: Image("", 6.0))
     import_module(REPORTS[page.stem]).report(source, [], tmp_path)
     wanted = (tmp_path / MARKDOWN).read_text(encoding="utf-8").strip()
     assert shown == wanted, (

@@ -9,6 +9,7 @@ import pytest
 from tides.errors import DataError
 from tides.records import Record, cell_id, write_record
 from tides.reports import fading_flash
+from tides.reports.page import Image
 
 GAPS = [0.1, 1.0, 2.0]
 TRAIN = {"steps": 3000, "batch": 32, "learning_rate": 0.003, "schedule": "constant", "skip_penalty": 0.0}
@@ -69,7 +70,7 @@ def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Drawing is slow; one test does it, the others are about numbers and words."""
     if "figures" not in request.node.name:
         for name in ("task", "decays", "errors"):
-            monkeypatch.setattr(fading_flash.flash_figures, name, lambda *_: "data:image/png;base64,")
+            monkeypatch.setattr(fading_flash.flash_figures, name, lambda *_: Image("data:image/png;base64,", 6.0))
 
 
 def test_the_report_writes_a_page_figures_and_tables(folder: Path) -> None:

@@ -1,5 +1,5 @@
 from tides.reports import zoo
-from tides.reports.page import picture
+from tides.reports.page import Image, picture
 from tides.reports.table import Table
 
 TABLE = Table(["model", "Δ=1"], [["a<b", "1.5\n[1–2]"], ["longer", "20"]], "Errors & more")
@@ -37,7 +37,7 @@ def test_words_between_backticks_are_code() -> None:
     assert "<caption>On <code>r&lt;s</code> splits.</caption>" in table.to_html()
     assert '<span class="note"><code>walker</code> splits</span>' in table.to_html()
     assert r"{\scriptsize \texttt{walker} splits}" in table.to_latex()
-    assert "<figcaption>In <code>steps</code></figcaption>" in picture("data:", "a", "In `steps`")
+    assert "<figcaption>In <code>steps</code></figcaption>" in picture(Image("data:", 5.0), "a", "In `steps`")
     assert "<td>a`b</td>" in Table(["a"], [["a`b"]]).to_html()
 
 

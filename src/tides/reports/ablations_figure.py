@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 # One ratio of thousands would leave no room for all others; beyond the edge there are only arrows.
 EDGE = 10.0
 
 
-def draw(ratios: Mapping[Any, Mapping[str, float]], folder: Path) -> str:
+def draw(ratios: Mapping[Any, Mapping[str, float]], folder: Path) -> Image:
     """One line per change, one colour per factor; saved as PNG and PDF and returned as an inline image."""
     changes = list(ratios)[::-1]
     factors = list(dict.fromkeys(change.factor for change in ratios))

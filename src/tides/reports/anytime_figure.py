@@ -8,11 +8,12 @@ import numpy as np
 
 from tides.records import Record
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 _LOOKS = {"tides": (COLOURS[0], "o"), "s5": (COLOURS[6], "s"), "mamba-s": (COLOURS[1], "^")}
 
 
-def draw(results: Mapping[Any, list[Record]], labels: Mapping[str, str], folder: Path, name: str) -> str:
+def draw(results: Mapping[Any, list[Record]], labels: Mapping[str, str], folder: Path, name: str) -> Image:
     """One panel per way of asking; saved as PNG and PDF and returned as an inline image."""
     modes = list(dict.fromkeys(line.mode for line in results))
     with canvas(1, len(modes), (4.6 * len(modes) + 1, 4.4), sharey=True, squeeze=False) as (figure, axes):

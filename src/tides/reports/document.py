@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tides.errors import DataError
 from tides.records import Record
-from tides.reports.page import heading, page, paragraph, picture
+from tides.reports.page import Image, heading, page, paragraph, picture
 from tides.reports.table import Table
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
@@ -33,7 +33,7 @@ class Document:
         """A paragraph; words between backticks are set as code."""
         self._parts.append(paragraph(text))
 
-    def show(self, image: str, alternative: str, caption: str) -> None:
+    def show(self, image: Image, alternative: str, caption: str) -> None:
         """A figure that `drawing.save` returned."""
         self._parts.append(picture(image, alternative, caption))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tides.errors import TidesError
+from tides.reports.page import Image
 
 # Colours that stay apart for colour-blind readers and in grey print (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#7F7F7F", "#B8A200")
@@ -42,12 +43,13 @@ def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -
         yield figure, figure.subplots(rows, columns, **options)
 
 
-def save(figure: Any, folder: Path, name: str) -> str:
-    """Write `name`.png and `name`.pdf; the returned data URI is the PNG for an HTML page."""
+def save(figure: Any, folder: Path, name: str) -> Image:
+    """Write `name`.png and `name`.pdf; the PNG is returned for an HTML page."""
     folder.mkdir(parents=True, exist_ok=True)
     # Without a creation date the same records give the same file.
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=160)
     (folder / f"{name}.png").write_bytes(buffer.getvalue())
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    data_uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return Image(data_uri, figure.get_size_inches()[0])

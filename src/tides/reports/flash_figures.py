@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tides.records import Record
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 Values = Mapping[str, NDArray[np.float64]]
 
@@ -41,7 +42,7 @@ def look(model: str, position: int) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": 5, "label": LABELS.get(model, model)}
 
 
-def task(record: Record, folder: Path) -> str:
+def task(record: Record, folder: Path) -> Image:
     """The same flashes and zones under three clock speeds."""
     found, gaps = record.results, record.config["gaps"]
     zones = np.array(found["zones"])
@@ -68,7 +69,7 @@ def task(record: Record, folder: Path) -> str:
 
 def decays(
     values: Values, gaps: NDArray[np.float64], rates: list[float], inside: tuple[float, float], folder: Path, name: str
-) -> str:
+) -> Image:
     """Effective decay against the test gap, one panel per zone; `values` are (seeds, zones, gaps) per model."""
     with canvas(1, 3, (11, 4.2), sharex=True, sharey=True) as (figure, axes):
         for zone, axis in enumerate(axes):
@@ -83,7 +84,7 @@ def decays(
         return save(figure, folder, name)
 
 
-def errors(values: Values, gaps: NDArray[np.float64], inside: tuple[float, float], folder: Path, name: str) -> str:
+def errors(values: Values, gaps: NDArray[np.float64], inside: tuple[float, float], folder: Path, name: str) -> Image:
     """Relative error against the test gap, median and range over seeds; `values` are (seeds, gaps) per model."""
     with canvas(1, 1, (8.5, 5)) as (figure, axis):
         _training_range(axis, inside)

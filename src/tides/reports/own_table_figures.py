@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 Array = NDArray[np.float64]
 _MOST_CURVES = 8
 _BINS = 10
 
 
-def learning(history: Sequence[dict[str, Any]], best: int, folder: Path) -> str:
+def learning(history: Sequence[dict[str, Any]], best: int, folder: Path) -> Image:
     """Loss of training and validation by epoch."""
     epochs = [row["epoch"] for row in history]
     with canvas(1, 1, (7.5, 4)) as (figure, axis):
@@ -27,7 +28,7 @@ def learning(history: Sequence[dict[str, Any]], best: int, folder: Path) -> str:
         return save(figure, folder, "learning")
 
 
-def confusion(truth: NDArray[np.int64], found: NDArray[np.int64], classes: Sequence[str], folder: Path) -> str:
+def confusion(truth: NDArray[np.int64], found: NDArray[np.int64], classes: Sequence[str], folder: Path) -> Image:
     """Rows are true classes, columns predicted ones."""
     k = len(classes)
     counts = np.zeros((k, k), np.int64)
@@ -47,7 +48,7 @@ def confusion(truth: NDArray[np.int64], found: NDArray[np.int64], classes: Seque
         return save(figure, folder, "confusion")
 
 
-def ranking(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> str:
+def ranking(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> Image:
     """ROC and precision-recall curves, one class against the rest; of two classes the second is enough."""
     shown = [1] if len(classes) == 2 else list(range(min(len(classes), _MOST_CURVES)))
     with canvas(1, 2, (10, 4.6)) as (figure, (left, right)):
@@ -81,7 +82,7 @@ def _curves(scores: Array, positive: NDArray[np.bool_]) -> tuple[Array, Array, A
     return true_rate, false_rate, hits / named
 
 
-def reliability(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> str:
+def reliability(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> Image:
     """How often what was predicted with probability p came true."""
     if len(classes) == 2:
         said, true, what = probabilities[:, 1], truth == 1, f"probability of {classes[1]}"
@@ -104,7 +105,7 @@ def reliability(truth: NDArray[np.int64], probabilities: Array, classes: Sequenc
         return save(figure, folder, "reliability")
 
 
-def numbers(truth: Array, found: Array, folder: Path) -> str:
+def numbers(truth: Array, found: Array, folder: Path) -> Image:
     """Predicted against true numbers, and the errors."""
     with canvas(1, 2, (10, 4.4)) as (figure, (left, right)):
         ends = [min(truth.min(), found.min()), max(truth.max(), found.max())]
@@ -120,7 +121,7 @@ def numbers(truth: Array, found: Array, folder: Path) -> str:
         return save(figure, folder, "numbers")
 
 
-def forecasts(result: dict[str, Any], unit: str, folder: Path) -> str:
+def forecasts(result: dict[str, Any], unit: str, folder: Path) -> Image:
     """Some series: what was known, the forecast with its interval, what came. The first channel."""
     examples = result["examples"]
     columns = min(3, len(examples))
@@ -151,7 +152,7 @@ def _forecast(axis: Any, one: dict[str, Any]) -> None:
     axis.axvline(one["times"][-1], color=COLOURS[6], lw=0.8, ls=":")
 
 
-def leads(result: dict[str, Any], unit: str, folder: Path) -> str:
+def leads(result: dict[str, Any], unit: str, folder: Path) -> Image:
     """Error and coverage against how far ahead was asked."""
     rows = result["by_lead"]
     ahead = [row["lead"] for row in rows]

@@ -1,6 +1,7 @@
 """One self-contained HTML page: no script, no network, readable on a phone and on paper."""
 
 from html import escape
+from typing import NamedTuple
 
 _STYLE = """
 :root { --ink: #1b1f24; --soft: #59636e; --line: #d9dee3; --tint: #f4f6f8; }
@@ -10,7 +11,8 @@ body { margin: 0 auto; padding: 1.25rem; max-width: 62rem; color: var(--ink); ba
 h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 1rem; }
 h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem; border-bottom: 1px solid var(--line); padding-bottom: .25rem; }
 p, figcaption, caption { max-width: 46rem; }
-figure { margin: 1.2rem 0; } figure img { width: 100%; min-width: 34rem; height: auto; display: block; }
+figure { margin: 1.2rem 0; }
+figure img { width: var(--drawn); max-width: 100%; min-width: min(34rem, var(--drawn)); height: auto; display: block; }
 figcaption, caption, .note, footer { color: var(--soft); font-size: .86rem; }
 caption { text-align: left; padding: .3rem 0; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
@@ -26,6 +28,13 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .6rem
   .scroll { overflow: visible; } table { font-size: 7.5pt; }
   th, td { padding: .2rem .3rem; } }
 """
+
+
+class Image(NamedTuple):
+    """A picture as a data URI, and the width it was drawn for: letters look alike in narrow and in wide ones."""
+
+    data_uri: str
+    inches: float
 
 
 def page(title: str, parts: list[str], footer: str) -> str:
@@ -55,7 +64,7 @@ def marked(text: str) -> str:
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
-def picture(data_uri: str, alternative: str, caption: str) -> str:
+def picture(image: Image, alternative: str, caption: str) -> str:
     """An inline image with its caption; on a narrow screen it scrolls by itself, as tables do."""
-    image = f'<div class="scroll"><img src="{data_uri}" alt="{escape(alternative)}"></div>'
-    return f"<figure>{image}<figcaption>{marked(caption)}</figcaption></figure>"
+    drawn = f'<img src="{image.data_uri}" style="--drawn:{image.inches:g}in" alt="{escape(alternative)}">'
+    return f'<figure><div class="scroll">{drawn}</div><figcaption>{marked(caption)}</figcaption></figure>'

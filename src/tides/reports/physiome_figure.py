@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 from tides.reports.physiome_tables import Groups, fold_errors, rows
 from tides.reports.published import published
 
@@ -15,7 +16,7 @@ _INK, _GREY = "#1b1f24", "#8a939d"
 _SPAN = 0.75
 
 
-def draw(groups: Groups, folder: Path) -> str:
+def draw(groups: Groups, folder: Path) -> Image:
     """All published points, and ours where they were run; saved as PNG and PDF and returned as an inline image."""
     numbers, shown = published("physiome"), rows()
     names = [row["dataset"] for row in shown]

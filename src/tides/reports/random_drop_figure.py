@@ -7,6 +7,7 @@ import numpy as np
 
 from tides.records import Record
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 _LOOKS = {
     "s5": (COLOURS[6], "s"),
@@ -18,7 +19,7 @@ _LOOKS = {
 }
 
 
-def draw(results: Mapping[str, list[Record]], labels: Mapping[str, str], folder: Path, name: str) -> str:
+def draw(results: Mapping[str, list[Record]], labels: Mapping[str, str], folder: Path, name: str) -> Image:
     """Means with a band of one standard error over seeds."""
     with canvas(1, 1, (7.5, 4.6)) as (figure, axes):
         others = [model for model in results if model not in _LOOKS]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tides.records import Record
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 from tides.reports.published import published
 
 _WORKLOAD = "paper-100k"
@@ -20,7 +21,7 @@ _LOOKS = {
 }
 
 
-def draw(records: Sequence[Record], folder: Path, name: str) -> str:
+def draw(records: Sequence[Record], folder: Path, name: str) -> Image:
     """The figure of one machine's records, saved as PNG and PDF; returns it as an inline image."""
     cells = [record for record in records if record.config["workload"] == _WORKLOAD]
     cells = [record for record in cells if record.results["status"] == "ok"]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 
 Results = Mapping[str, Any]
 
 
-def draw_history(results: Results, folder: Path, name: str) -> str:
+def draw_history(results: Results, folder: Path, name: str) -> Image:
     """Score against trial, and the best so far."""
     lowest = results["direction"] == "minimise"
     finished = [(row["trial"], row["value"]) for row in results["trials"] if row["value"] is not None]
@@ -35,7 +36,7 @@ def draw_history(results: Results, folder: Path, name: str) -> str:
         return save(figure, folder, name)
 
 
-def draw_importance(importance: Mapping[str, float], folder: Path, name: str) -> str:
+def draw_importance(importance: Mapping[str, float], folder: Path, name: str) -> Image:
     """One bar per parameter, the most important on top."""
     ordered = sorted(importance.items(), key=lambda pair: pair[1])
     with canvas(1, 1, (8, 1.0 + 0.3 * len(ordered))) as (figure, axes):
@@ -44,7 +45,7 @@ def draw_importance(importance: Mapping[str, float], folder: Path, name: str) ->
         return save(figure, folder, name)
 
 
-def draw_parallel(space: Mapping[str, Any], results: Results, folder: Path, name: str) -> str:
+def draw_parallel(space: Mapping[str, Any], results: Results, folder: Path, name: str) -> Image:
     """One axis per parameter, one line per finished trial."""
     rows = [row for row in results["trials"] if row["value"] is not None]
     sign = 1 if results["direction"] == "minimise" else -1

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.page import Image
 from tides.reports.published import published
 
 # The next one where all colours are taken.
 _MARKERS = "o^sv"
 
 
-def draw(accuracies: Mapping[Any, Mapping[str, list[float]]], folder: Path) -> str:
+def draw(accuracies: Mapping[Any, Mapping[str, list[float]]], folder: Path) -> Image:
     """One column per data set that was run; saved as PNG and PDF and returned as an inline image."""
     numbers = published("uea")
     names = [name for name in numbers["datasets"] if any(name in sets for sets in accuracies.values())]
