@@ -3,6 +3,7 @@
 import io
 import warnings
 from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,10 @@ def test_every_output_is_checked_and_every_skip_has_a_reason(capsys: pytest.Capt
                 skipped.append(f"{where}: {block.note}")
             outputs += block.order == "output"
             assert block.language, f"{where}: a block needs a language"
+        for code, after in pairwise(blocks(page)):
+            # Two fences and an empty line: nothing stands between them.
+            if code.language == "python" and after.language == "text" and after.order != "output":
+                assert after.line > code.line + code.text.count("\n") + 3, f"{name(page)}:{after.line}: no <!-- output -->"
     assert outputs >= 15
     with capsys.disabled():
         for line in skipped:
