@@ -68,7 +68,8 @@ def test_every_output_is_checked_and_every_skip_has_a_reason(capsys: pytest.Capt
         for code, after in pairwise(blocks(page)):
             # Two fences and an empty line: nothing stands between them.
             if code.language == "python" and after.language == "text" and after.order != "output":
-                assert after.line > code.line + code.text.count("\n") + 3, f"{name(page)}:{after.line}: no <!-- output -->"
+                next_to_it = code.line + code.text.count("\n") + 3
+                assert after.line > next_to_it, f"{name(page)}:{after.line}: no <!-- output -->"
     assert outputs >= 15
     with capsys.disabled():
         for line in skipped:
