@@ -3,6 +3,7 @@
 import io
 import warnings
 from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,20 @@ def test_every_output_is_checked_and_every_skip_has_a_reason(capsys: pytest.Capt
                 assert block.note, f"{where}: skip needs a reason"
                 skipped.append(f"{where}: {block.note}")
             outputs += block.order == "output"
-            assert block.language, f"{where}: a block needs a language"
+        for code, after in pairwise(blocks(page)):
+            # Two fences and an empty line: nothing stands between them.
+            if code.language == "python" and after.language == "text" and after.order != "output":
+                next_to_it = code.line + code.text.count("\n") + 3
+                assert after.line > next_to_it, f"{name(page)}:{after.line}: no <!-- output -->"
     assert outputs >= 15
     with capsys.disabled():
         for line in skipped:
             print(f"\nblock not run: {line}", end="")
+
+
+def test_every_block_says_its_language() -> None:
+    # Commands in a block without one would be read by nobody.
+    assert not [f"{name(page)}:{block.line}" for page in pages() for block in blocks(page) if not block.language]
 
 
 @pytest.mark.parametrize(
