@@ -269,14 +269,6 @@ def test_nine_out_of_ten_values_lie_in_their_interval(seed: int) -> None:
         assert abs(hits.mean() - 0.9) <= 3 * np.sqrt(0.09 / len(known)), f"{method}: {hits.mean():.3f}"
 
 
-def test_hidden_inputs_reach_the_task() -> None:
-    model = TIDESForecaster(2.0, input_drop=0.3, **QUICK)
-    assert model.get_params()["input_drop"] == 0.3
-    assert model.fit(relaxing(12)).task_.input_drop == 0.3
-    with pytest.raises(ConfigError, match="input_drop"):
-        TIDESForecaster(2.0, input_drop=1.5, **QUICK).fit(relaxing(12))
-
-
 def test_a_folder_is_not_continued_for_another_horizon(tmp_path: Path) -> None:
     quick = {**FAST, "epochs": 1, "folder": tmp_path / "run"}
     first = TIDESForecaster(2.0, **quick).fit(relaxing(8))

@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tests.estimators.series import levels
+from tests.estimators.series import FAST, levels, relaxing
 from tides.data import IrregularDataset, systems
 from tides.errors import ConfigError
-from tides.estimators import TIDESClassifier, TIDESForecaster
-from tides.estimators.recipe import split_off, train_config
+from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor
+from tides.estimators.recipe import RECIPE, split_off, train_config
 
 
 def test_series_are_kept_apart_where_there_are_enough() -> None:
@@ -37,6 +37,25 @@ def test_no_batch_is_left_with_one_series() -> None:
     assert train_config(TIDESClassifier(training={"lr_factor": 2.0}), 50, 0, validated=False).lr_factor == 2.0
     with pytest.raises(ConfigError, match="unknown field"):
         train_config(TIDESClassifier(training={"lr_fator": 2.0}), 50, 0, validated=False)
+
+
+@pytest.mark.parametrize("weights", [None, "balanced", {"low": 1.0, "high": 2.0}])
+def test_hidden_inputs_reach_every_task(weights: Any) -> None:
+    """All forms of the three tasks hide what the argument says, and a network that could not know it is refused."""
+    quick: dict[str, Any] = {**FAST, "epochs": 1}
+    classifier = TIDESClassifier(input_drop=0.3, class_weight=weights, **quick)
+    assert classifier.fit(levels(12)).task_.input_drop == 0.3
+    if weights is None:
+        assert TIDESClassifier().input_drop == TIDESForecaster().input_drop == RECIPE.input_drop
+        numbers = TIDESRegressor(input_drop=0.3, **quick).fit(levels(12), np.arange(12.0))
+        assert numbers.task_.input_drop == 0.3
+        assert TIDESForecaster(2.0, input_drop=0.3, **quick).fit(relaxing(12)).task_.input_drop == 0.3
+        with pytest.raises(ConfigError, match=r"input_drop: found 1\.5"):
+            TIDESClassifier(input_drop=1.5, **quick).fit(levels(12))
+        blind = {"model": {"mask_channels": False}, **quick}
+        with pytest.raises(ConfigError, match=r"input_drop: found 0\.2 beside"):
+            TIDESClassifier(**blind).fit(levels(12))
+        assert TIDESClassifier(input_drop=0, **blind).fit(levels(12)).model_.config.mask_channels is False
 
 
 def statistics(data: IrregularDataset) -> np.ndarray[Any, Any]:

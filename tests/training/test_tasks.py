@@ -233,17 +233,18 @@ def test_a_likelihood_finds_mean_and_spread() -> None:
     assert spread.item() == pytest.approx(targets.std(), rel=0.1)
 
 
-def test_hidden_inputs_while_training_only() -> None:
+@pytest.mark.parametrize("kind", [Classification, Regression, Forecasting])
+def test_hidden_inputs_while_training_only(kind: type[Classification | Regression | Forecasting]) -> None:
     """A model is shown fewer values in training, all of them in evaluation; the targets stay."""
     seen: list[Tensor] = []
 
     class Watcher(nn.Module):
         def forward(self, *arguments: Tensor, **options: Tensor) -> Tensor:
-            seen.append(arguments[2])
-            return torch.zeros(*arguments[3].shape, 1)
+            seen.append(options["observed"] if "observed" in options else arguments[2])
+            return torch.zeros(len(seen[-1]), 1)
 
     batch = collate(questions([[1.0]] * 300))
-    task, model = Forecasting(input_drop=0.25), Watcher()
+    task, model = kind(input_drop=0.25), Watcher()
     for training in (True, True, False):
         task.predict(model.train(training), batch)
     everything = batch.observed.sum()
@@ -251,4 +252,4 @@ def test_hidden_inputs_while_training_only() -> None:
     assert not torch.equal(seen[0], seen[1])
     assert torch.equal(seen[2], batch.observed)
     with pytest.raises(ConfigError, match="input_drop"):
-        Forecasting(input_drop=1.0)
+        kind(input_drop=1.0)

@@ -77,6 +77,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         state_size: int = RECIPE.state_size,
         depth: int = RECIPE.depth,
         dropout: float = RECIPE.dropout,
+        input_drop: float = RECIPE.input_drop,
         model: Mapping[str, Any] | None = None,
         epochs: int = RECIPE.epochs,
         batch_size: int | None = None,
@@ -107,6 +108,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.state_size = state_size
         self.depth = depth
         self.dropout = dropout
+        self.input_drop = input_drop
         self.model = model
         self.epochs = epochs
         self.batch_size = batch_size

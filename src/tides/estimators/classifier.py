@@ -70,6 +70,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         state_size: int = RECIPE.state_size,
         depth: int = RECIPE.depth,
         dropout: float = RECIPE.dropout,
+        input_drop: float = RECIPE.input_drop,
         model: Mapping[str, Any] | None = None,
         epochs: int = RECIPE.epochs,
         batch_size: int | None = None,
@@ -102,6 +103,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             state_size=state_size,
             depth=depth,
             dropout=dropout,
+            input_drop=input_drop,
             model=model,
             epochs=epochs,
             batch_size=batch_size,
@@ -198,9 +200,9 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
 
     def _task(self, train: IrregularDataset) -> Classification:
         if self.class_weight is None:
-            return Classification()
+            return Classification(input_drop=self.input_drop)
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            return Classification.balanced(train)
+            return Classification.balanced(train, input_drop=self.input_drop)
         if not isinstance(self.class_weight, Mapping):
             raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
         weights: dict[Any, Any] = {}
@@ -215,7 +217,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
                 raise ConfigError(f"class_weight: found {weight!r} for class {one!r}, wanted a finite number ≥ 0")
         if not any(weights.values()):
             raise ConfigError("class_weight: found 0 for every class, wanted a weight above zero for some")
-        return Classification(tuple(map(float, weights.values())))
+        return Classification(tuple(map(float, weights.values())), self.input_drop)
 
     def _facts(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist()}

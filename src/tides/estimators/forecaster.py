@@ -34,8 +34,7 @@ class TIDESForecaster(TIDESEstimator):
     """Forecasts irregular, partly observed series at any times; NaN is missing.
 
     Trained on random origins: of each series it sees what was known at some observed time and is asked for what was
-    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch; each time a
-    share `input_drop` of what was observed is hidden, which helps where there are few series. X and the
+    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X and the
     other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is left alone. Static features
     join every row as channels. Weights of series (a data set's own, or a column) count in training and in the choice of
     the epoch; intervals and scores count all series alike.
@@ -73,6 +72,7 @@ class TIDESForecaster(TIDESEstimator):
         state_size: int = RECIPE.state_size,
         depth: int = RECIPE.depth,
         dropout: float = RECIPE.dropout,
+        input_drop: float = RECIPE.input_drop,
         model: Mapping[str, Any] | None = None,
         epochs: int = RECIPE.epochs,
         batch_size: int | None = None,
@@ -82,7 +82,6 @@ class TIDESForecaster(TIDESEstimator):
         validation: float = RECIPE.validation,
         training: Mapping[str, Any] | None = None,
         origins: int = 4,
-        input_drop: float = 0.0,
         smoothing: bool = False,
         gaussian: bool = True,
         interval: Literal["conformal", "gaussian"] = "conformal",
@@ -110,6 +109,7 @@ class TIDESForecaster(TIDESEstimator):
             state_size=state_size,
             depth=depth,
             dropout=dropout,
+            input_drop=input_drop,
             model=model,
             epochs=epochs,
             batch_size=batch_size,
@@ -126,7 +126,6 @@ class TIDESForecaster(TIDESEstimator):
         self.horizon = horizon
         self.origins = origins
         self.smoothing = smoothing
-        self.input_drop = input_drop
         self.gaussian = gaussian
         self.interval = interval
         self.calibration = calibration

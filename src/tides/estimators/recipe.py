@@ -4,11 +4,13 @@
    the training series; categories are one-hot. All of it is stored in the network.
 2. Time is divided by the median training gap.
 3. Every channel has a mask channel beside it, whether or not training data has missing values.
-4. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
+4. In training a share `input_drop` of the observed values is hidden, another one every time, so that a network does not
+   learn few series by heart.
+5. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
    training stops after `patience` epochs without a better one. With fewer than 20 series, or a class of a single one,
    all of them train, and the last epoch counts.
-5. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
-6. Series count by their weights, where they have some; classes as often as they occur unless `class_weight="balanced"`.
+6. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
+7. Series count by their weights, where they have some; classes as often as they occur unless `class_weight="balanced"`.
 """
 
 from collections.abc import Mapping
@@ -34,6 +36,7 @@ class Recipe:
     state_size: int = 16
     depth: int = 2
     dropout: float = 0.1
+    input_drop: float = 0.2
     epochs: int = 100
     lr: float = 1e-2
     weight_decay: float = 0.01
@@ -60,6 +63,11 @@ def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
         **_time_policy(data),
         **(estimator.model or {}),
     }
+    if estimator.input_drop and fields["mask_channels"] is False:
+        raise ConfigError(
+            f"input_drop: found {estimator.input_drop} beside model={{'mask_channels': False}}, but only mask channels "
+            "tell a network what is hidden from it; wanted input_drop=0, or the mask channels"
+        )
     return TIDESConfig.from_dict(_plain(fields))
 
 

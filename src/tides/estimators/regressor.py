@@ -75,7 +75,7 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         return SequenceRegressor(config, self.targets_ or 1, static_size=static_size(train))
 
     def _task(self, train: IrregularDataset) -> Regression:
-        return Regression.standardised(train)
+        return Regression.standardised(train, input_drop=self.input_drop)
 
     def _facts(self) -> dict[str, Any]:
         return {"targets": self.targets_}

@@ -10,12 +10,12 @@ from tides.data.batch import IrregularBatch
 from tides.errors import ConfigError, ShapeError
 
 
-def call_on_series(task: Any, model: nn.Module, batch: IrregularBatch) -> Tensor:
-    """One answer for each series. A model that stores a first-gap policy forms its own gaps; any other is given the
-    batch's."""
+def call_on_series(task: Any, model: nn.Module, batch: IrregularBatch, observed: Tensor) -> Tensor:
+    """One answer for each series, from what was `observed`. A model that stores a first-gap policy forms its own gaps;
+    any other is given the batch's."""
     form: Any = getattr(model, "gaps", None)
     gaps = batch.gaps if form is None else form(batch.times, batch.valid)
-    return _call(task, model, batch.values, gaps, observed=batch.observed, valid=batch.valid, **_static(batch))
+    return _call(task, model, batch.values, gaps, observed=observed, valid=batch.valid, **_static(batch))
 
 
 def call_at_queries(task: Any, model: nn.Module, batch: IrregularBatch, observed: Tensor) -> Tensor:

@@ -56,15 +56,19 @@ class Classification:
     """Cross-entropy of logits (b, k) against class indices, optionally with one weight per class."""
 
     class_weights: tuple[float, ...] | None = None
+    input_drop: float = 0.0
+    """Probability with which an observed value is hidden from a model while it is trained: every epoch sees other gaps
+    in the same series, which keeps a model of few series from learning them by heart."""
 
     def __post_init__(self) -> None:
+        _check_drop(self.input_drop)
         weights = _numbers("class_weights", self.class_weights, "finite numbers ≥ 0", lambda x: x >= 0)
         if weights is not None and not any(weights):
             raise ConfigError("class_weights: found zeros only, wanted at least one class that counts")
         object.__setattr__(self, "class_weights", weights)
 
     @classmethod
-    def balanced(cls, train: IrregularDataset) -> Self:
+    def balanced(cls, train: IrregularDataset, *, input_drop: float = 0.0) -> Self:
         """Weights n/(k·n_c) under which every class counts the same."""
         labels = train.labels
         if labels is None or labels.dtype != np.int64:
@@ -74,7 +78,7 @@ class Classification:
         counts = len(labels) * counts / (counts.sum() or 1)
         if not counts.all():
             raise DataError(f"class weights: no training series is of class {int(np.argmin(counts))}")
-        return cls(tuple((len(labels) / (len(counts) * counts)).tolist()))
+        return cls(tuple((len(labels) / (len(counts) * counts)).tolist()), input_drop)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -85,7 +89,7 @@ class Classification:
         calibrate(model, train, values=values)
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        return call_on_series(self, model, batch)
+        return call_on_series(self, model, batch, _seen(self, model, batch))
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
         labels = _labels(output, batch)
@@ -116,8 +120,11 @@ class _Numbers(ABC):
 
     scale: tuple[float, ...] | None = None
     gaussian: bool = False
+    input_drop: float = 0.0
+    """As in `Classification`."""
 
     def __post_init__(self) -> None:
+        _check_drop(self.input_drop)
         object.__setattr__(self, "scale", _numbers("scale", self.scale, "finite numbers > 0", lambda x: x > 0))
 
     @property
@@ -180,10 +187,6 @@ class _Numbers(ABC):
 class Forecasting(_Numbers):
     """Values (b, q, c) at query times, scored where a target was observed."""
 
-    input_drop: float = 0.0
-    """Probability with which an observed value is hidden from a model while it is trained: every epoch sees other gaps
-    in the same series, which keeps a model of few series from learning them by heart."""
-
     @classmethod
     def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
         """Errors in standard deviations of the training targets, so that every channel counts the same."""
@@ -194,16 +197,8 @@ class Forecasting(_Numbers):
         outputs = self._output_moments(target_moments(train)) if values else None
         calibrate(model, train, values=values, outputs=outputs)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.input_drop < 1:
-            raise ConfigError(f"input_drop: found {self.input_drop}, wanted a probability in [0, 1)")
-
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        observed = batch.observed
-        if self.input_drop and model.training:
-            observed = observed & (torch.rand(observed.shape, device=observed.device) >= self.input_drop)
-        return call_at_queries(self, model, batch, observed)
+        return call_at_queries(self, model, batch, _seen(self, model, batch))
 
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         if batch.targets is None or batch.target_observed is None:
@@ -218,9 +213,9 @@ class Regression(_Numbers):
     """Numbers (b, t) for every series."""
 
     @classmethod
-    def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
+    def standardised(cls, train: IrregularDataset, *, gaussian: bool = False, input_drop: float = 0.0) -> Self:
         """Errors in standard deviations of the training labels."""
-        return cls(tuple(label_moments(train)[1].tolist()), gaussian)
+        return cls(tuple(label_moments(train)[1].tolist()), gaussian, input_drop)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
         check_takes_series(self, model)
@@ -228,7 +223,7 @@ class Regression(_Numbers):
         calibrate(model, train, values=values, outputs=outputs)
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        return call_on_series(self, model, batch)
+        return call_on_series(self, model, batch, _seen(self, model, batch))
 
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         if batch.targets is None or batch.target_observed is not None:
@@ -237,6 +232,19 @@ class Regression(_Numbers):
         if means.shape != targets.shape:
             raise ShapeError(f"output: found {tuple(means.shape)}, wanted (b, t) = {tuple(targets.shape)}")
         return targets, torch.ones_like(targets, dtype=torch.bool)
+
+
+def _seen(task: "Classification | _Numbers", model: nn.Module, batch: IrregularBatch) -> Tensor:
+    """What a model is shown of the observed values: in training a share of them is hidden, another one every time."""
+    observed = batch.observed
+    if not (task.input_drop and model.training):
+        return observed
+    return observed & (torch.rand(observed.shape, device=observed.device) >= task.input_drop)
+
+
+def _check_drop(input_drop: float) -> None:
+    if not 0 <= input_drop < 1:
+        raise ConfigError(f"input_drop: found {input_drop}, wanted a probability in [0, 1)")
 
 
 def _numbers(name: str, given: Any, wanted: str, allows: Callable[[float], bool]) -> tuple[float, ...] | None:
