@@ -30,7 +30,7 @@ def test_arrays_of_a_task_are_settings_and_survive_json() -> None:
     assert one == same
     assert one != other
     assert json.loads(json.dumps(one)) == one
-    assert set(one[1]) == {"class_weights", "costs", "names"}
+    assert set(one[1]) == {"class_weights", "costs", "input_drop", "names"}
 
 
 def test_settings_inside_settings_and_numbers_that_are_none() -> None:
