@@ -107,7 +107,7 @@ def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
     edges = np.asarray(at, np.float64) if numbers else read_dates(at, data.schema, "at")
     if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise DataError(f"at: found {list(at)}, wanted increasing times")
-    # What stands at a boundary is behind it, though a date may have been rounded otherwise than the same date in a table.
+    # What stands at a boundary is behind it, though one date may have been rounded otherwise in a table.
     return edges - slack(edges)
 
 

@@ -12,6 +12,7 @@ from tides.estimators.classifier import TIDESClassifier
 from tides.estimators.forecaster import TIDESForecaster
 from tides.estimators.origins import ask_at
 from tides.estimators.regressor import TIDESRegressor
+from tides.estimators.weights import own_weights
 from tides.training.bootstrap import bootstrap
 from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions
 
@@ -48,7 +49,7 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
     return {
         "task": "classification",
         "series": len(labels),
-        "metrics": _estimates(ClassPredictions(probabilities, labels, data.weights)),
+        "metrics": _estimates(ClassPredictions(probabilities, labels, own_weights(data))),
         "classes": [str(one) for one in classes],
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
@@ -59,8 +60,9 @@ def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any
     truth = estimator.true_values(data).reshape(len(data), -1)
     found = estimator.predict(data).reshape(len(data), -1)
     owners = np.repeat(np.arange(len(data)), truth.shape[1])
-    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data), data.weights))
-    metrics["r2"] = [estimator.score(data, sample_weight=data.weights) if len(data) > 1 else None, None, None]
+    weights = own_weights(data)
+    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data), weights))
+    metrics["r2"] = [estimator.score(data, sample_weight=weights) if len(data) > 1 else None, None, None]
     shown = _shown(len(data))
     return {
         "task": "regression",
