@@ -390,6 +390,9 @@ def test_weights_of_series(tmp_path: Path) -> None:
     assert [plain, weighed, other] == pytest.approx(
         [nll.mean(), np.average(nll, weights=1 + 2 * died), np.average(nll, weights=3 - 2 * died)], rel=1e-6
     )
+    assert "visits.csv: 40 series, weighed by 'v'" in tides("evaluate", tmp_path / "model", table, "--weight", "v")
+    assert "visits.csv: 40 series\n" in tides("evaluate", tmp_path / "model", table)
+    assert "They count by their weights." in (tmp_path / "model" / "report" / "index.html").read_text()
     assert "40 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
     with pytest.raises(TidesError, match="weight='weigth' is not a column"):
         tides("train", table, *roles, "--weight", "weigth", "--out", tmp_path / "other")

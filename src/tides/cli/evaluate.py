@@ -22,7 +22,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a model on a table with known answers."""
-    from tides.cli.own_table import check_table, estimator_of, metric_lines, write_page
+    from tides.cli.own_table import check_table, estimator_of, metric_lines, weighed_by, write_page
     from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
@@ -56,7 +56,7 @@ def evaluate(
             )
         )
         return
-    print(f"{table.name}: {result['series']} series")
+    print(f"{table.name}: {result['series']} series{weighed_by(result, weight)}")
     print("\n".join(metric_lines(result)))
     if page is not None:
         print(page)

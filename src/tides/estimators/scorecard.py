@@ -45,11 +45,13 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
         raise DataError(f"label: class {unknown[0]!r} is not among those the model knows, {classes}")
     labels = np.array([classes.index(one) for one in truth.tolist()], np.int64)
     probabilities = estimator.predict_proba(data)
+    weights = own_weights(data)
     shown = _shown(len(labels))
     return {
         "task": "classification",
         "series": len(labels),
-        "metrics": _estimates(ClassPredictions(probabilities, labels, own_weights(data))),
+        "weighed": weights is not None,
+        "metrics": _estimates(ClassPredictions(probabilities, labels, weights)),
         "classes": [str(one) for one in classes],
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
@@ -67,6 +69,7 @@ def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any
     return {
         "task": "regression",
         "series": len(data),
+        "weighed": weights is not None,
         "metrics": metrics,
         "truth": truth[shown].tolist(),
         "predicted": found[shown].tolist(),
