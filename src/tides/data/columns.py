@@ -167,7 +167,7 @@ class Coder:
         three names.
         """
         if self.text:
-            for parse in (whole,) if names else (whole, _number):
+            for parse in (whole,) if names else (whole, number):
                 try:
                     return [parse(value) for value in self.values]
                 except ValueError:
@@ -183,7 +183,8 @@ def whole(text: str) -> int:
     return number
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """A number as a table writes it; ValueError for other text."""
     # Python reads 1_000 as a number and 01 as well; a table means a name, and a frame keeps it as one.
     if "_" in text or _PADDED.match(text):
         raise ValueError(f"{text!r} is not a number")
