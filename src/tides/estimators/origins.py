@@ -55,7 +55,7 @@ class Origins:
         """Numbers of known rows that leave something known and something to ask for."""
         times = series.times
         known = np.unique(np.searchsorted(times, times, side="right"))
-        ends = self._ends(times, known)
+        ends: NDArray[np.intp] = self._ends(times, known)
         asked = np.append(0, np.cumsum(series.observed[:, : self.targets].sum(axis=1)))
         seen = np.append(0, np.cumsum(series.observed.sum(axis=1)))
         return known[(asked[ends] > asked[known]) & (seen[known] > 0)].astype(np.int64)

@@ -39,7 +39,7 @@ class SequenceEstimator(TIDESEstimator):
         if self.unlabelled not in ("error", "drop"):
             raise ConfigError(f"unlabelled: found {self.unlabelled!r}, wanted 'error' or 'drop'")
         if np.ma.is_masked(y):
-            y = np.where(np.ma.getmaskarray(y), None, np.ma.getdata(y))
+            y = np.where(np.ma.getmaskarray(y), np.array(None), np.ma.getdata(y))
         own = y is None and self.label is not None and is_table(X)
         weights = not fitted and sample_weight is None
         data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted, weights=weights)
