@@ -157,8 +157,8 @@ class ClockReader:
                 f"{self.where}: found nanoseconds, and dates before 1677 or after 2262; wanted one or the other"
             )
         raise DataError(
-            f"{self.where}, row {row + other}: found {texts[other]!r} after {first!r}; wanted numbers alone, or dates that "
-            "all have a zone or all have none"
+            f"{self.where}, row {row + other}: found {texts[other]!r} after {first!r}; wanted numbers alone, or dates "
+            "that all have a zone or all have none"
         )
 
 
