@@ -92,12 +92,12 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
 
 def comma_hint(text: str) -> str:
     """What to do where nothing but commas keeps a text from being a number."""
-    for number in (text.replace(",", "."), text.replace(",", "")):
+    for written in (text.replace(",", "."), text.replace(",", "")):
         try:
-            float(number)
+            float(written)
         except ValueError:
             continue
-        if number != text:
+        if written != text:
             return " (a decimal comma, or thousands? Let pandas read the file, with decimal=',' or thousands=',')"
     return ""
 
