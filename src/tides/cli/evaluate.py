@@ -15,6 +15,9 @@ def evaluate(
     weight: Annotated[
         str | None, typer.Option(help="Column of weights: how much a series counts; all the same without it.")
     ] = None,
+    unlabelled: Annotated[
+        str | None, typer.Option(help="Series without a label: error or drop; as in training without it.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
     ignore_new: Annotated[
         bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
@@ -36,6 +39,8 @@ def evaluate(
         if not labelled:
             raise ConfigError("--weight: forecasts count all series the same; leave it out")
         estimator.weight = weight
+    if unlabelled is not None:
+        estimator.unlabelled = unlabelled
     result = scorecard(estimator, estimator.to_dataset(table, labelled=labelled, weighted=weight is not None))
     page = None
     if out is not None:
