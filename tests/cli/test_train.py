@@ -404,10 +404,13 @@ def test_weights_of_series(tmp_path: Path) -> None:
 def test_weights_and_forecasts(tmp_path: Path) -> None:
     table = ward(tmp_path)
     frame = pd.read_csv(table)
-    frame.assign(w=1.0 + (frame["died"] == 1)).to_csv(table, index=False)
+    frame.assign(w=2.0 * (frame["died"] == 1)).to_csv(table, index=False)
     roles = [*COLUMNS, "--label", "died", "--static", "age,sex", "--weight", "w", *QUICK]
     said = tides("train", table, *roles, "--task", "forecast", "--horizon", "24h", "--out", tmp_path / "model")
     assert "weighed" not in said
+    parts = json.loads((tmp_path / "model" / "record.json").read_text())["split"]
+    assert sum(parts.values()) == 30
+    assert f"{parts['test']} test, {parts['left out']} left out; " in said
     with pytest.raises(TidesError, match="--weight: forecasts count all series the same"):
         tides("evaluate", tmp_path / "model", table, "--weight", "w")
 

@@ -111,12 +111,15 @@ def train(
         result = None if test_part is None else scorecard(estimator, test_part)
     except TidesError as error:
         raise TidesError(f"{error}. The model is in {out}, without a score; `tides evaluate` scores it") from error
+    parts = estimator.series_ | {"test": 0 if test_part is None else len(test_part)}
+    # Series that count for nothing, or have nothing to forecast.
+    rest = len(data) - sum(parts.values())
     record = {
         "record": "own-table",
         "table": table.name,
         "data": _facts(data),
         "notes": notes,
-        "split": estimator.series_ | {"test": 0 if test_part is None else len(test_part)},
+        "split": parts | ({"left out": rest} if rest else {}),
         "parameters": estimator.model_.count_parameters(),
         "seconds": estimator.seconds_,
         "best_epoch": estimator.best_epoch_,
