@@ -282,6 +282,12 @@ def test_unlabelled_series_of_tables_and_data_sets() -> None:
     assert sum(found.series_.values()) == N - 2
     with pytest.raises(DataError, match="has no label while others have one"):
         TIDESClassifier(**QUICK).fit(data)
+    numbers = IrregularDataset([one.replace(label=label) for one, label in zip(levels(N), some.tolist(), strict=True)])
+    with pytest.warns(UserWarning, match="2 of 24 series without a label: 3, 7; left out"):
+        nan = TIDESRegressor(**QUICK, unlabelled="drop").fit(numbers)
+    np.testing.assert_array_equal(nan.predict(numbers), TIDESRegressor(**QUICK).fit(numbers[rest]).predict(numbers))
+    with pytest.raises(ValueError, match="NaN"):
+        TIDESRegressor(**QUICK).fit(numbers)
     with pytest.raises(ValueError, match="NaN"):
         TIDESRegressor(**QUICK, unlabelled="drop").fit(levels(N), np.full(N, np.nan))
     targets = np.stack([some, y], axis=1)
@@ -301,3 +307,16 @@ def test_labels_under_a_mask_are_missing() -> None:
         np.testing.assert_array_equal(
             answers(found, levels(N)), answers(kind(**QUICK).fit(levels(N)[rest], y[rest]), levels(N))
         )
+
+
+@pytest.mark.parametrize("kind", [TIDESClassifier, TIDESRegressor, TIDESForecaster])
+def test_who_is_answered_needs_neither_label_nor_weight(kind: Any) -> None:
+    """Nor must all have one or none: those without are often the ones to be answered for."""
+    plain = levels(N)
+    model = kind(**QUICK, **({"horizon": 2.0} if kind is TIDESForecaster else {})).fit(plain)
+    wanted = answers(model, plain)
+    for blank in ({"label": None}, {"label": np.nan}, {"weight": 2.0}):
+        some = [one.replace(**blank) if one.id in (3, 7) else one for one in plain]
+        np.testing.assert_array_equal(answers(model, IrregularDataset(some, schema=plain.schema)), wanted)
+    if kind is TIDESForecaster:
+        assert model.score(IrregularDataset(some, schema=plain.schema)) == model.score(plain)

@@ -80,7 +80,7 @@ class SequenceEstimator(TIDESEstimator):
         self._check_static(data)
         # Series of similar length are computed together, which needs least padding.
         order = np.argsort(data.lengths, kind="stable")
-        answers = torch.cat(list(self._outputs(data[order]))).cpu().double()
+        answers = torch.cat(list(self._outputs(data[order].map(_asked)))).cpu().double()
         return answers[np.argsort(order)]
 
     def _check_static(self, data: IrregularDataset) -> None:
@@ -98,6 +98,11 @@ class SequenceEstimator(TIDESEstimator):
         triples = zip(data, labels, counts, strict=True)
         series = [one.replace(label=label, weight=weight) for one, label, weight in triples]
         self._fit_network(IrregularDataset(series, schema=replace(data.schema, class_names=None)))
+
+
+def _asked(series: IrregularSeries) -> IrregularSeries:
+    """A series to be answered for: whether all of them have labels, or weights, does not matter."""
+    return series.replace(label=None, weight=None)
 
 
 def static_size(data: IrregularDataset) -> int:
