@@ -427,7 +427,7 @@ def test_patients_without_a_label(tmp_path: Path) -> None:
     assert "28 series" in said
     with pytest.warns(UserWarning, match="left out"):
         assert "28 series" in tides("evaluate", tmp_path / "model", table)
-    with pytest.raises(TidesError, match="2 of 30 series without a label: .*--unlabelled drop"):
+    with pytest.raises(TidesError, match=r"2 of 30 series without a label: .*--unlabelled drop"):
         tides("evaluate", tmp_path / "model", table, "--unlabelled", "error")
     assert "30 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
 
