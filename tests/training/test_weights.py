@@ -113,6 +113,15 @@ def test_evaluation_counts_weights_in_values_and_intervals() -> None:
     assert alone.low == alone.high == alone.value
 
 
+def test_weights_of_some_batches_are_refused() -> None:
+    data = labelled([0, 1, 2, 1])
+    half = IrregularDataset([*weighed(data[:2], (1.0, 2.0)), *data[2:]], schema=data.schema)
+    with pytest.raises(DataError, match="weight: some batches of series have weights and others none"):
+        evaluate(classifier(), Classification(), half, batch_size=2)
+    with pytest.raises(DataError, match="series 2 has no weight while others have one"):
+        evaluate(classifier(), Classification(), half)
+
+
 def test_balanced_classes_have_equal_sums_of_weights() -> None:
     data = weighed(labelled([0, 1, 2, 1, 0]))
     task = Classification.balanced(data)
