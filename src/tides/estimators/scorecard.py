@@ -106,7 +106,9 @@ def _forecasts(estimator: TIDESForecaster, data: IrregularDataset) -> dict[str, 
             float(np.sqrt(((mean - truth)[scored[:, c], c] ** 2).mean())) if scored[:, c].any() else None
             for c in range(len(scale))
         ],
-        "by_lead": _by_lead(leads, (mean - truth) / scale, (constant["last value"] - truth) / scale, inside, scored),
+        "by_lead": _by_lead(
+            leads, estimator.horizon_, (mean - truth) / scale, (constant["last value"] - truth) / scale, inside, scored
+        ),
         "examples": _examples(estimator, questions, half),
     }
 
@@ -128,13 +130,20 @@ def _constant_forecasts(
 
 
 def _by_lead(
-    leads: NDArray[Any], error: NDArray[Any], held: NDArray[Any], inside: NDArray[Any], scored: NDArray[Any]
+    leads: NDArray[Any],
+    horizon: float,
+    error: NDArray[Any],
+    held: NDArray[Any],
+    inside: NDArray[Any],
+    scored: NDArray[Any],
 ) -> list[dict[str, float]]:
     """Errors and coverage by how far ahead was asked, in bins with about as many answers each; the past is left out."""
     ahead = leads > 0
-    inner = np.quantile(leads[ahead], np.linspace(0, 1, _LEAD_BINS + 1)[1:-1]) if ahead.any() else np.empty(0)
+    # Differences of times that mean the same differ in their last bits.
+    share = np.round(leads / horizon, 6)
+    inner = np.quantile(share[ahead], np.linspace(0, 1, _LEAD_BINS + 1)[1:-1]) if ahead.any() else np.empty(0)
     # Leads on a grid make some of these quantiles equal.
-    bins = np.searchsorted(np.unique(inner), leads)
+    bins = np.searchsorted(np.unique(inner), share)
     rows = []
     for place in range(_LEAD_BINS):
         chosen = scored & (ahead & (bins == place))[:, None]
