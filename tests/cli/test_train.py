@@ -390,6 +390,9 @@ def test_weights_of_series(tmp_path: Path) -> None:
     assert [plain, weighed, other] == pytest.approx(
         [nll.mean(), np.average(nll, weights=1 + 2 * died), np.average(nll, weights=3 - 2 * died)], rel=1e-6
     )
+    assert "visits.csv: 40 series, weighed by 'v'" in tides("evaluate", tmp_path / "model", table, "--weight", "v")
+    assert "visits.csv: 40 series\n" in tides("evaluate", tmp_path / "model", table)
+    assert "They count by their weights." in (tmp_path / "model" / "report" / "index.html").read_text()
     assert "40 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
     with pytest.raises(TidesError, match="weight='weigth' is not a column"):
         tides("train", table, *roles, "--weight", "weigth", "--out", tmp_path / "other")
@@ -401,10 +404,13 @@ def test_weights_of_series(tmp_path: Path) -> None:
 def test_weights_and_forecasts(tmp_path: Path) -> None:
     table = ward(tmp_path)
     frame = pd.read_csv(table)
-    frame.assign(w=1.0 + (frame["died"] == 1)).to_csv(table, index=False)
+    frame.assign(w=2.0 * (frame["died"] == 1)).to_csv(table, index=False)
     roles = [*COLUMNS, "--label", "died", "--static", "age,sex", "--weight", "w", *QUICK]
     said = tides("train", table, *roles, "--task", "forecast", "--horizon", "24h", "--out", tmp_path / "model")
     assert "weighed" not in said
+    parts = json.loads((tmp_path / "model" / "record.json").read_text())["split"]
+    assert sum(parts.values()) == 30
+    assert f"{parts['test']} test, {parts['left out']} left out; " in said
     with pytest.raises(TidesError, match="--weight: forecasts count all series the same"):
         tides("evaluate", tmp_path / "model", table, "--weight", "w")
 
@@ -421,6 +427,8 @@ def test_patients_without_a_label(tmp_path: Path) -> None:
     assert "28 series" in said
     with pytest.warns(UserWarning, match="left out"):
         assert "28 series" in tides("evaluate", tmp_path / "model", table)
+    with pytest.raises(TidesError, match=r"2 of 30 series without a label: .*--unlabelled drop"):
+        tides("evaluate", tmp_path / "model", table, "--unlabelled", "error")
     assert "30 rows" in tides("predict", tmp_path / "model", table, "--out", tmp_path / "answers.csv")
 
 

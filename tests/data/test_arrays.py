@@ -59,6 +59,13 @@ def test_weights_and_groups_of_cases() -> None:
     data = from_arrays(CASES, weights=np.arange(3.0), groups=["g", "g", "h"])
     assert data.weights.tolist() == [0.0, 1.0, 2.0]  # type: ignore[union-attr]
     assert data.groups == ["g", "g", "h"]
+    shuffled = from_arrays(
+        CASES,
+        weights=pd.Series([0.0, 1.0, 2.0], index=[2, 0, 1]),
+        groups=pd.Series(["g", "g", "h"], index=[7, 1, 0]),  # type: ignore[arg-type]
+    )
+    assert shuffled.weights.tolist() == data.weights.tolist()  # type: ignore[union-attr]
+    assert shuffled.groups == data.groups
 
 
 def test_numbers_as_labels() -> None:

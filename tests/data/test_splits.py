@@ -1,6 +1,7 @@
 """Splits share nothing: no series, no group, no future."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,19 @@ def test_temporal_parts_by_date(zone: str | None) -> None:
             temporal_split(data, at=at)
     with pytest.raises(DataError, match=r"at: found \['2031-05-02'\], but the data set's times are numbers"):
         temporal_split(make(3), at=["2031-05-02"])
+
+
+@pytest.mark.parametrize("straddle", ["drop", "cut"])
+def test_a_series_that_begins_at_a_date_is_behind_it(straddle: Any) -> None:
+    """The clock counts from a fraction of a second, so that no midnight is a round number."""
+    days = pd.date_range("2021-01-02", periods=120, unit="ns")
+    times = days.insert(0, pd.Timestamp("2021-01-01 00:07:13.123456789"))
+    twice = pd.concat([pd.DataFrame({"id": range(121), "t": times + pd.Timedelta(h, "h"), "x": 1.0}) for h in (0, 7)])
+    data = from_wide(twice, id="id", time="t", unit="h")
+    for first in range(1, 5):
+        at = [day.to_pydatetime() for day in days[first::4]]
+        parts = temporal_split(data, at, straddle=straddle)
+        assert [len(part) for part in parts[:-1]] == [first + 1, *[4] * (len(at) - 1)]
 
 
 def test_refusals() -> None:

@@ -117,6 +117,17 @@ def test_folder_of_parquet_files(tmp_path: Path) -> None:
     same(from_long(frame, **WHOLE_ROLES), from_long(tmp_path, **WHOLE_ROLES))
 
 
+@pytest.mark.parametrize("spill", [False, True])
+def test_ids_of_a_later_file_may_be_wider(tmp_path: Path, spill: bool) -> None:
+    """In eight bits 257 is 1 again."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for name, kind, ids in (("a", np.int8, [1, 1, 2]), ("b", np.int64, [257, 257, 258])):
+        pd.DataFrame({"i": np.array(ids, kind), "t": [0.0, 1.0, 0.0], "x": 1.0}).to_parquet(files / f"{name}.parquet")
+    data = from_wide(files, id="i", time="t", spill=tmp_path / "spill" if spill else None)
+    assert (data.ids, data.lengths.tolist()) == ([1, 2, 257, 258], [2, 1, 2, 1])
+
+
 @pytest.mark.parametrize("ids", [[2, 10], ["02", "a b/c"]], ids=["numbers", "text"])
 def test_folders_that_are_named_like_a_column(tmp_path: Path, ids: list[Any]) -> None:
     frame = pd.DataFrame({"i": ids * 2, "t": [0.0, 0.0, 1.0, 1.0], "x": [1.0, 2.0, 3.0, 4.0], "s": ["m", None] * 2})

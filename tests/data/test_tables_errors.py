@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tides.data import Schema, from_long, from_wide
+from tides.data import from_long, from_wide
+from tides.data.schema import Schema, StaticColumn
 from tides.errors import DataError
 
 GOOD = {"i": ["a", "a", "b"], "t": [0.0, 1.0, 0.0], "c": ["x", "x", "x"], "v": [1.0, 2.0, 3.0]}
@@ -99,6 +100,10 @@ def test_wide(change: dict[str, Any], extra: dict[str, Any], words: str) -> None
         ("i,t,x\n1,8:30,5\n", r"column 't', row 0: found '8:30'; wanted .* \(a time of day needs its date\)"),
         ("i,t,x\n1,2031-05-01 08:00,5\n1,2031-05-01 09:00Z,5\n", "row 1: found '2031-05-01 09:00Z' after '"),
         ("i,t,x\n1,2031-05-01T08:00Z,5\n1,3,5\n", r"row 1: found '3' after .* wanted numbers alone, or dates"),
+        (
+            "i,t,x\n1,2031-05-01,5\n1,2031-05-01T00:00:00.123456789,5\n1,1600-01-01,5\n",
+            "column 't': found nanoseconds, and dates before 1677",
+        ),
         ("i;t;x\n1;0;5\n", "bad.csv: found columns separated by ';', wanted ','; .*pandas"),
         ("i;t;x\n1;0;5,5\n", "bad.csv: found columns separated by ';', wanted ','"),
         ("i\tt\tx\n1\t0\t5\n", r"bad.csv: found columns separated by '\\t', wanted ','"),
@@ -112,6 +117,20 @@ def test_csv(tmp_path: Path, text: str, words: str, spill: bool) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(DataError, match=words):
         from_wide(tmp_path / "bad.csv", id="i", time="t", spill=tmp_path / "spill" if spill else None)
+
+
+def test_in_columns_of_numbers_the_text_is_named(tmp_path: Path) -> None:
+    """Not the first number, which is text in a file, too, where one of them is."""
+    path = tmp_path / "bad.csv"
+    path.write_text("i,t,x,y\n1,0,5,1.5\n2,0,5,unknown\n")
+    roles: dict[str, Any] = {"id": "i", "time": "t", "channels": ["x"]}
+    with pytest.raises(DataError, match="column 'y': found 'unknown'; wanted numbers"):
+        from_wide(path, **roles, label="y", label_kind="number")
+    with pytest.raises(DataError, match="column 'y': found 'unknown'; wanted weights, finite numbers"):
+        from_wide(path, **roles, weight="y")
+    schema = Schema(("x",), static=(StaticColumn("y"),))
+    with pytest.raises(DataError, match="column 'y': found 'unknown' in a numeric static column"):
+        from_wide(path, **roles, static=["y"], schema=schema)
 
 
 def test_rows_are_named_across_chunks(tmp_path: Path) -> None:

@@ -35,6 +35,20 @@ def test_sliding_windows() -> None:
     assert forecast_windows(weighed, history=3, horizon=2).weights.tolist() == [0.5] * 3  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("first", [0, -7, 53])
+def test_windows_on_a_grid_of_tenths_are_those_on_a_grid_of_ones(first: int) -> None:
+    """0.1 + 0.7 is before 0.8, and 3 · 0.1 after 0.3."""
+    ones = IrregularSeries(np.arange(60.0)[:, None], np.arange(first, first + 60.0))
+    tenths = ones.replace(times=np.arange(first, first + 60) / 10)
+    for history, horizon in ((10, 5), (3, 3), (7, 1)):
+        wanted = forecast_windows(IrregularDataset([ones]), history=history, horizon=horizon)
+        found = forecast_windows(IrregularDataset([tenths]), history=history / 10, horizon=horizon / 10)
+        assert len(found) == len(wanted)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert ours.values.ravel().tolist() == theirs.values.ravel().tolist()
+            assert ours.target.ravel().tolist() == theirs.target.ravel().tolist()
+
+
 def test_lengths_of_time_have_units() -> None:
     data = IrregularDataset(list(make(1)), unit="h")
     wanted = forecast_windows(data, history=3, horizon=2, stride=1)

@@ -33,6 +33,15 @@ def test_origins_leave_something_to_ask_for_within_the_horizon() -> None:
     assert Origins(1.0, 1).cuts(blank).tolist() == [3]
 
 
+def test_a_horizon_of_one_step_reaches_the_next_one_on_a_grid_of_tenths() -> None:
+    rows = numbered(length=60).replace(times=np.arange(60) / 10)
+    origins = Origins(0.1, 1)
+    assert origins.cuts(rows).tolist() == list(range(1, 60))
+    for cut in range(59):
+        question = origins.question(rows, lambda n, cut=cut: cut if n == 59 else 0)
+        assert question.target.ravel().tolist() == [cut + 1]
+
+
 @pytest.mark.parametrize("smoothing", [False, True])
 def test_a_question_knows_the_past_and_asks_for_the_horizon(smoothing: bool) -> None:
     rng = np.random.default_rng(0)

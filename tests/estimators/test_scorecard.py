@@ -69,16 +69,15 @@ def test_forecasts_are_scored_as_they_were_answered(forecaster: TIDESForecaster)
         assert one["coverage"] == pytest.approx(np.mean(np.array(inside)[chosen]), rel=1e-12)
 
 
-@pytest.mark.parametrize("horizon", [1.0, 3.0])
-def test_leads_on_a_grid_are_told_apart(forecaster: TIDESForecaster, horizon: float) -> None:
-    """Hourly rows: the answers one, two and three hours ahead are three rows of the table."""
-    hourly = IrregularDataset(
-        [one.replace(times=np.arange(15.0)) for one in two_channels(8, 1)], channels=("x", "y"), unit="h"
-    )
+@pytest.mark.parametrize("per_unit", [1, 10, 12])
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_leads_on_a_grid_are_told_apart(forecaster: TIDESForecaster, horizon: int, per_unit: int) -> None:
+    """Rows every hour, tenth or twelfth of it: answers one, two and three steps ahead are three rows of the table."""
+    grid = [one.replace(times=(i + np.arange(15)) / per_unit) for i, one in enumerate(two_channels(8, 1))]
     short = copy(forecaster)
-    short.horizon_ = horizon
-    leads = [one["lead"] for one in scorecard(short, hourly)["by_lead"]]
-    assert leads == [1.0, 2.0, 3.0][: int(horizon)]
+    short.horizon_ = horizon / per_unit
+    rows = scorecard(short, IrregularDataset(grid, channels=("x", "y"), unit="h"))["by_lead"]
+    assert [one["lead"] * per_unit for one in rows] == pytest.approx([1, 2, 3][:horizon], rel=1e-12)
 
 
 def test_a_backtest_answers_as_predictions_and_intervals_do(forecaster: TIDESForecaster) -> None:

@@ -12,6 +12,7 @@ from tests.estimators.series import FAST, levels, relaxing
 from tides.data import IrregularDataset
 from tides.errors import ConfigError, DataError, TidesError
 from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor, load_estimator
+from tides.estimators.scorecard import scorecard
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 2}
 N = 24
@@ -137,7 +138,7 @@ def test_columns_of_weights_that_make_no_sense() -> None:
         ),
         ({"w": -frame["w"]}, "column 'w': found -1.0; wanted weights"),
         ({"w": "heavy"}, "column 'w': found 'heavy'; wanted weights"),
-        ({"w": 0}, "weight: every series has the weight zero"),
+        ({"w": 0}, "weight: every weight is zero"),
     ):
         with pytest.raises(DataError, match=message):
             TIDESClassifier(**columns).fit(frame.assign(**change))
@@ -170,6 +171,26 @@ def test_scores() -> None:
     spread = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
     error = np.average((y - reg.predict(frame)) ** 2, weights=weights)
     assert reg.score(frame, y, by_id) == pytest.approx(1 - error / spread)
+
+
+@pytest.mark.parametrize("kind", [TIDESClassifier, TIDESRegressor])
+def test_scorecards_and_scores_know_ratios_alone(kind: Any) -> None:
+    frame, weights = table(y=np.arange(N) % 2), some_weights()
+    model = kind(**ROLES, **QUICK, label="y", weight="w").fit(frame.assign(w=1.0))
+
+    def metrics(numbers: Any) -> Any:
+        weighed = frame.assign(w=numbers[frame["p"] - 100])
+        return scorecard(model, model.to_dataset(weighed, labelled=True, weighted=True))["metrics"]
+
+    wanted = metrics(weights)
+    for name, values in metrics(1e308 / 2 * weights).items():
+        assert values[0] == pytest.approx(wanted[name][0], rel=1e-9), name
+        assert values[1] is None or values[1:] == pytest.approx(wanted[name][1:], rel=1e-9), name
+    assert model.score(frame, sample_weight=1e308 / 2 * weights) == pytest.approx(
+        model.score(frame, sample_weight=weights)
+    )
+    with pytest.raises(DataError, match="weight: every weight is zero, wanted some above zero"):
+        metrics(np.zeros(N))
 
 
 def test_cross_validation_and_searches_cut_them_with_the_series() -> None:
@@ -224,10 +245,11 @@ def test_series_without_a_label_are_left_out_when_asked(nothing: Any) -> None:
     data, y = levels(N), np.arange(N) % 2
     rest, some = np.setdiff1d(np.arange(N), [3, 7]), partly(y, 3, 7, nothing=nothing)
     model = TIDESClassifier(**QUICK, unlabelled="drop")
-    with pytest.warns(UserWarning, match="2 of 24 series without a label: 3, 7; left out"):
-        model.fit(data, some.tolist())
     wanted = TIDESClassifier(**QUICK).fit(data[rest], y[rest])
-    np.testing.assert_array_equal(model.predict_proba(data), wanted.predict_proba(data))
+    for stated in (some.tolist(), some, pd.Series(some)):
+        with pytest.warns(UserWarning, match="2 of 24 series without a label: 3, 7; left out"):
+            model.fit(data, stated)
+        np.testing.assert_array_equal(model.predict_proba(data), wanted.predict_proba(data))
     with pytest.warns(UserWarning, match="left out"):
         assert model.score(data, some, sample_weight=np.ones(N)) == wanted.score(data[rest], y[rest])
     with pytest.raises(ValueError, match=r"y: entry 3 is missing|Input y contains NaN"):
@@ -260,8 +282,41 @@ def test_unlabelled_series_of_tables_and_data_sets() -> None:
     assert sum(found.series_.values()) == N - 2
     with pytest.raises(DataError, match="has no label while others have one"):
         TIDESClassifier(**QUICK).fit(data)
+    numbers = IrregularDataset([one.replace(label=label) for one, label in zip(levels(N), some.tolist(), strict=True)])
+    with pytest.warns(UserWarning, match="2 of 24 series without a label: 3, 7; left out"):
+        nan = TIDESRegressor(**QUICK, unlabelled="drop").fit(numbers)
+    np.testing.assert_array_equal(nan.predict(numbers), TIDESRegressor(**QUICK).fit(numbers[rest]).predict(numbers))
+    with pytest.raises(ValueError, match="NaN"):
+        TIDESRegressor(**QUICK).fit(numbers)
     with pytest.raises(ValueError, match="NaN"):
         TIDESRegressor(**QUICK, unlabelled="drop").fit(levels(N), np.full(N, np.nan))
     targets = np.stack([some, y], axis=1)
     with pytest.raises(ValueError, match="NaN"):  # half a label is a mistake
         TIDESRegressor(**QUICK, unlabelled="drop").fit(levels(N), targets)
+
+
+def test_labels_under_a_mask_are_missing() -> None:
+    y = np.arange(N) % 2
+    masked = np.ma.masked_array(y, mask=np.isin(np.arange(N), [3, 7]))
+    for kind in (TIDESClassifier, TIDESRegressor):
+        with pytest.raises(ValueError, match=r"y: entry 3 is missing|Input y contains NaN"):
+            kind(**QUICK).fit(levels(N), masked)
+        with pytest.warns(UserWarning, match="2 of 24 series without a label: 3, 7; left out"):
+            found = kind(**QUICK, unlabelled="drop").fit(levels(N), masked)
+        rest = np.flatnonzero(~masked.mask)
+        np.testing.assert_array_equal(
+            answers(found, levels(N)), answers(kind(**QUICK).fit(levels(N)[rest], y[rest]), levels(N))
+        )
+
+
+@pytest.mark.parametrize("kind", [TIDESClassifier, TIDESRegressor, TIDESForecaster])
+def test_who_is_answered_needs_neither_label_nor_weight(kind: Any) -> None:
+    """Nor must all have one or none: those without are often the ones to be answered for."""
+    plain = levels(N)
+    model = kind(**QUICK, **({"horizon": 2.0} if kind is TIDESForecaster else {})).fit(plain)
+    wanted = answers(model, plain)
+    for blank in ({"label": None}, {"label": np.nan}, {"weight": 2.0}):
+        some = [one.replace(**blank) if one.id in (3, 7) else one for one in plain]
+        np.testing.assert_array_equal(answers(model, IrregularDataset(some, schema=plain.schema)), wanted)
+    if kind is TIDESForecaster:
+        assert model.score(IrregularDataset(some, schema=plain.schema)) == model.score(plain)

@@ -72,11 +72,12 @@ FORECASTS = {
     [
         (record(CLASSES, **TRAINED), 4, ["accuracy", "undefined", "0.5 to 1", "12 training", "321 parameters"]),
         (record(CLASSES), 3, ["scored on 4 series"]),
-        (record(NUMBERS), 1, ["mse"]),
+        (record(NUMBERS), 1, ["mse", "3 series that were not used in training. Intervals"]),
+        (record(NUMBERS | {"weighed": True}), 1, ["not used in training. They count by their weights. Intervals"]),
         (record(FORECASTS), 2, ["hr", "1.5"]),
         (record(None, **TRAINED), 1, ["median gap 2 h"]),
     ],
-    ids=["trained", "evaluated", "numbers", "forecasts", "no test series"],
+    ids=["trained", "evaluated", "numbers", "weights", "forecasts", "no test series"],
 )
 def test_pages(made: dict[str, Any], pictures: int, words: list[str], tmp_path: Path) -> None:
     # From what stands on the disk, where there is no NaN.

@@ -92,6 +92,8 @@ def test_three_forecasts_silence_dropout_and_disagreement(tmp_path: Path) -> Non
         {"name": "three", "size": 3},
         {"name": "forecast", "size": 1, "forecast": True},
         {"name": "forecast in two", "size": 2, "forecast": True},
+        {"name": "weighed", "size": 1, "weighed": True},
+        {"name": "weighed in two", "size": 2, "weighed": True},
         {"name": "sleep", "size": 2, "deed": "sleep", "step": 5, "rank": 1, "patience": 5.0},
         {"name": "differ", "size": 2, "disagree": True},
         {"name": "dropout", "size": 2, "dropout": 0.2, "folder": "whole"},
@@ -100,6 +102,8 @@ def test_three_forecasts_silence_dropout_and_disagreement(tmp_path: Path) -> Non
     )
     found.assert_same("three", "one")
     found.assert_same("forecast in two", "forecast")
+    found.assert_same("weighed in two", "weighed")
+    assert found.of("weighed")["history"][0] != found.of("one")["history"][0]
     assert "not answered for 5 s" in found.of("sleep")["error"][1]
     for rank in range(2):
         assert found.of("differ", rank)["error"] == [

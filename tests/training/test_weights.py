@@ -1,5 +1,6 @@
 """Weights of series: a whole number counts as so many equal series, in every loss and metric; 1 is as good as none."""
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tides.errors import DataError
 from tides.nn import Forecaster, SequenceClassifier, SequenceRegressor, TIDESConfig
 from tides.training import Classification, Forecasting, Regression, Task, TrainConfig, evaluate, fit, fit_population
 from tides.training.evaluation import answer
+from tides.training.order import epoch_batches
 
 WEIGHTS = (2.0, 0.0, 1.0, 3.0, 1.0)
 SMALL: dict[str, Any] = {"input_size": 2, "hidden_size": 4, "state_size": 4, "depth": 1, "rank": 2}
@@ -111,6 +113,15 @@ def test_evaluation_counts_weights_in_values_and_intervals() -> None:
     assert alone.low == alone.high == alone.value
 
 
+def test_weights_of_some_batches_are_refused() -> None:
+    data = labelled([0, 1, 2, 1])
+    half = IrregularDataset([*weighed(data[:2], (1.0, 2.0)), *data[2:]], schema=data.schema)
+    with pytest.raises(DataError, match="weight: some batches of series have weights and others none"):
+        evaluate(classifier(), Classification(), half, batch_size=2)
+    with pytest.raises(DataError, match="series 2 has no weight while others have one"):
+        evaluate(classifier(), Classification(), half)
+
+
 def test_balanced_classes_have_equal_sums_of_weights() -> None:
     data = weighed(labelled([0, 1, 2, 1, 0]))
     task = Classification.balanced(data)
@@ -158,6 +169,24 @@ def test_weights_choose_the_best_epoch() -> None:
         trained(train, weighed(val, np.zeros(16)))
     with pytest.raises(DataError, match="nothing in the training set is scored"):
         trained(weighed(train, np.zeros(14)), val)
+
+
+def test_a_batch_that_counts_for_nothing_is_no_first_loss() -> None:
+    """Later losses would explode beside its zero."""
+    rng = np.random.default_rng(0)
+    data = IrregularDataset(
+        [IrregularSeries(rng.normal(size=(4, 2)), np.arange(4.0), label=1e4 * (i % 2), weight=1.0) for i in range(6)]
+    )
+    config = TrainConfig(epochs=2, batch_size=2, calibrate="time")
+    first = epoch_batches(data.lengths, config, 0)[0]
+    train = weighed(data, [float(i not in first) for i in range(6)])
+    torch.manual_seed(0)
+    model = SequenceRegressor(TIDESConfig(**SMALL)).double()
+    (member,) = fit_population([deepcopy(model)], Regression(), [(train, data)], config, progress=False)
+    result = fit(model, Regression(), (train, data), config, progress=False)
+    assert (result.stopped, member.stopped) == ("epochs", "epochs")
+    assert result.history[0]["train_loss"] == pytest.approx(member.history[0]["train_loss"], rel=1e-6)
+    assert result.history[0]["train_loss"] > config.explosion  # type: ignore[operator]
 
 
 def test_another_weight_is_another_run(tmp_path: Any) -> None:

@@ -55,6 +55,8 @@ class Job:
     apart: bool = False
     forecast: bool = False
     """Questions at other times, asked as steps of the sequence, instead of classes."""
+    weighed: bool = False
+    """Series have weights, of which some are zero."""
     disagree: bool = False
     """Later processes are given another learning rate."""
 
@@ -101,6 +103,11 @@ def series(n: int, seed: int) -> IrregularDataset:
 DATA = series(13, 0), series(9, 1)
 
 
+def weighed(data: IrregularDataset) -> IrregularDataset:
+    """Every fourth one counts for nothing, the others for 1, 2 and 3."""
+    return IrregularDataset([one.replace(weight=float(i % 4)) for i, one in enumerate(data)])
+
+
 def build(dropout: float, forecast: bool = False) -> nn.Module:
     config = TIDESConfig(
         input_size=2, hidden_size=6, state_size=4, depth=2, rank=2, dropout=dropout, mask_channels=True
@@ -113,7 +120,7 @@ def problem(job: Job) -> tuple[Task, tuple[IrregularDataset, IrregularDataset]]:
     if job.forecast:
         windows = systems.forecasting("calcium", n=22, points=14)
         return Forecasting(), (windows[:13], windows[13:])
-    return Disturbed((0.5, 1.0, 2.0)), DATA
+    return Disturbed((0.5, 1.0, 2.0)), (weighed(DATA[0]), weighed(DATA[1])) if job.weighed else DATA
 
 
 def work(job: Job, root: Path, rank: int) -> None:

@@ -15,6 +15,9 @@ def evaluate(
     weight: Annotated[
         str | None, typer.Option(help="Column of weights: how much a series counts; all the same without it.")
     ] = None,
+    unlabelled: Annotated[
+        str | None, typer.Option(help="Series without a label: error or drop; as in training without it.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
     ignore_new: Annotated[
         bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
@@ -22,7 +25,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a model on a table with known answers."""
-    from tides.cli.own_table import check_table, estimator_of, metric_lines, write_page
+    from tides.cli.own_table import check_table, estimator_of, metric_lines, weighed_by, write_page
     from tides.records import environment, json_text, timestamp, write_json
 
     check_table(table)
@@ -36,6 +39,8 @@ def evaluate(
         if not labelled:
             raise ConfigError("--weight: forecasts count all series the same; leave it out")
         estimator.weight = weight
+    if unlabelled is not None:
+        estimator.unlabelled = unlabelled
     result = scorecard(estimator, estimator.to_dataset(table, labelled=labelled, weighted=weight is not None))
     page = None
     if out is not None:
@@ -56,7 +61,7 @@ def evaluate(
             )
         )
         return
-    print(f"{table.name}: {result['series']} series")
+    print(f"{table.name}: {result['series']} series{weighed_by(result, weight)}")
     print("\n".join(metric_lines(result)))
     if page is not None:
         print(page)

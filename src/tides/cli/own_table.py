@@ -24,6 +24,11 @@ def check_table(table: Path) -> None:
         raise ConfigError(f"{table}: no such file")
 
 
+def weighed_by(result: dict[str, Any], weight: str | None) -> str:
+    """What the series of a result count by, where they do not all count the same."""
+    return f", weighed by {weight!r}" if result.get("weighed") else ""
+
+
 def metric_lines(result: dict[str, Any]) -> list[str]:
     """Every metric with its interval, aligned."""
     rows = result["metrics"]

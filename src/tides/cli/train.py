@@ -49,7 +49,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train on your own table; classes, numbers or forecasts."""
-    from tides.cli.own_table import check_table, metric_lines, write_page
+    from tides.cli.own_table import check_table, metric_lines, weighed_by, write_page
     from tides.cli.words import listed
     from tides.errors import ConfigError, DataError, TidesError
     from tides.experiments.config import parse_settings, put, read_toml
@@ -111,12 +111,15 @@ def train(
         result = None if test_part is None else scorecard(estimator, test_part)
     except TidesError as error:
         raise TidesError(f"{error}. The model is in {out}, without a score; `tides evaluate` scores it") from error
+    parts = estimator.series_ | {"test": 0 if test_part is None else len(test_part)}
+    # Series that count for nothing, or have nothing to forecast.
+    rest = len(data) - sum(parts.values())
     record = {
         "record": "own-table",
         "table": table.name,
         "data": _facts(data),
         "notes": notes,
-        "split": estimator.series_ | {"test": 0 if test_part is None else len(test_part)},
+        "split": parts | ({"left out": rest} if rest else {}),
         "parameters": estimator.model_.count_parameters(),
         "seconds": estimator.seconds_,
         "best_epoch": estimator.best_epoch_,
@@ -133,8 +136,7 @@ def train(
         return
     _print(record, task, estimator, out)
     if record["result"] is not None:
-        weighed = f", weighed by {weight!r}" if weight is not None and task != "forecast" else ""
-        print(f"on {len(test_part or ())} series that were kept apart{weighed}:")
+        print(f"on {len(test_part or ())} series that were kept apart{weighed_by(record['result'], weight)}:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")
 

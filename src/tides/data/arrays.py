@@ -57,17 +57,17 @@ def from_arrays(
         _doubt_layout(values)
     clocks = _clocks(times, values)
     labels, names = _labels(y, len(values), label_kind, class_names)
-    for name, given in (("groups", groups), ("weights", weights)):
-        if given is not None and len(given) != len(values):
-            raise DataError(f"{len(given)} {name} for {len(values)} cases")
+    members, counts = (
+        _by_place(given, name, len(values)) for name, given in (("groups", groups), ("weights", weights))
+    )
     series = [
         IrregularSeries(
             one,
             clocks[i],
             label=None if labels is None else labels[i].item() if labels.ndim == 1 else labels[i],
             id=i,
-            group=None if groups is None else groups[i],
-            weight=None if weights is None else weights[i],
+            group=members[i],
+            weight=counts[i],
         )
         for i, one in enumerate(values)
     ]
@@ -76,6 +76,14 @@ def from_arrays(
     if unit is None and times is None:
         unit = STEPS
     return IrregularDataset(series, schema=Schema(tuple(channels), unit, class_names=names))
+
+
+def _by_place(given: Sequence[Any] | None, name: str, cases: int) -> list[Any]:
+    """One entry for each case, None without any; `given[0]` of a pandas Series would be the one that is called 0."""
+    entries = [None] * cases if given is None else list(given)
+    if len(entries) != cases:
+        raise DataError(f"{len(entries)} {name} for {cases} cases")
+    return entries
 
 
 def _cases(X: Any, layout: Layout) -> list[NDArray[np.floating[Any]]]:

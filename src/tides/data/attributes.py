@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tides.data.columns import number
 from tides.data.schema import StaticColumn
 from tides.data.sources import shown
 from tides.errors import DataError
@@ -32,8 +33,8 @@ def encode_labels(
     """
     _refuse_dates(values, where, "classes or numbers")
     if class_names is None and (kind == "number" or (kind == "auto" and not _are_classes(values))):
-        if not all(_is_number(value) for value in values):
-            odd = next(value for value in values if not _is_number(value))
+        odd = _no_number(values)
+        if odd is not None:
             raise DataError(f"{where}: found {odd!r}; wanted numbers")
         as_numbers = np.array([float(value) for value in values])
         if not np.isfinite(as_numbers).all():
@@ -54,9 +55,11 @@ def encode_labels(
 
 def encode_weights(values: Sequence[Any], codes: NDArray[np.integer[Any]], where: str) -> NDArray[np.float64]:
     """The weights of series whose weight is `values[codes]`."""
-    for value in values:
-        if not _is_number(value) or not 0 <= float(value) < np.inf:
-            raise DataError(f"{where}: found {value!r}; wanted weights, finite numbers ≥ 0")
+    odd = _no_number(values)
+    if odd is None:
+        odd = next((value for value in values if not 0 <= float(value) < np.inf), None)
+    if odd is not None:
+        raise DataError(f"{where}: found {odd!r}; wanted weights, finite numbers ≥ 0")
     weights: NDArray[np.float64] = np.array([float(value) for value in values])[codes]
     return weights
 
@@ -74,7 +77,7 @@ def encode_static(
     """Features (n, f) of a static column, NaN where nothing was recorded (code -1)."""
     _refuse_dates(values, where, "numbers or categories, such as an age")
     if column.categories is None:
-        odd = next((value for value in values if not _is_number(value)), None)
+        odd = _no_number(values)
         if odd is not None:
             raise DataError(f"{where}: found {odd!r} in a numeric static column")
         table = np.array([float(value) for value in values] + [np.nan])[:, None]
@@ -112,6 +115,23 @@ def _refuse_dates(values: Sequence[Any], where: str, wanted: str) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, Decimal, np.number, np.bool_))
+
+
+def _no_number(values: Sequence[Any]) -> Any:
+    """A value that is no number, None where all are. A text file has nothing but text where one of its numbers is none:
+    that one is wanted then."""
+    odd = [value for value in values if not _is_number(value)]
+    return next(
+        (value for value in odd if not (isinstance(value, str) and _reads_as_number(value))), next(iter(odd), None)
+    )
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _are_classes(values: Sequence[Any]) -> bool:

@@ -150,10 +150,15 @@ class ClockReader:
                 )
         first = next(text for text in texts if text is not None)
         like = [kind for kind in wanted if _casts(first, kind)]
-        at = next(at for at, text in enumerate(texts) if not any(_casts(text, kind) for kind in like))
+        unlike = (at for at, text in enumerate(texts) if not any(_casts(text, kind) for kind in like))
+        other = next(unlike, None)
+        if other is None:
+            raise DataError(
+                f"{self.where}: found nanoseconds, and dates before 1677 or after 2262; wanted one or the other"
+            )
         raise DataError(
-            f"{self.where}, row {row + at}: found {texts[at]!r} after {first!r}; wanted numbers alone, or dates that "
-            "all have a zone or all have none"
+            f"{self.where}, row {row + other}: found {texts[other]!r} after {first!r}; wanted numbers alone, or dates "
+            "that all have a zone or all have none"
         )
 
 

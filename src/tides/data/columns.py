@@ -92,12 +92,12 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
 
 def comma_hint(text: str) -> str:
     """What to do where nothing but commas keeps a text from being a number."""
-    for number in (text.replace(",", "."), text.replace(",", "")):
+    for written in (text.replace(",", "."), text.replace(",", "")):
         try:
-            float(number)
+            float(written)
         except ValueError:
             continue
-        if number != text:
+        if written != text:
             return " (a decimal comma, or thousands? Let pandas read the file, with decimal=',' or thousands=',')"
     return ""
 
@@ -167,7 +167,7 @@ class Coder:
         three names.
         """
         if self.text:
-            for parse in (whole,) if names else (whole, _number):
+            for parse in (whole,) if names else (whole, number):
                 try:
                     return [parse(value) for value in self.values]
                 except ValueError:
@@ -183,7 +183,8 @@ def whole(text: str) -> int:
     return number
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """A number as a table writes it; ValueError for other text."""
     # Python reads 1_000 as a number and 01 as well; a table means a name, and a frame keeps it as one.
     if "_" in text or _PADDED.match(text):
         raise ValueError(f"{text!r} is not a number")

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tides.data.fingerprint import fingerprint
 from tides.data.schema import Schema
-from tides.data.series import IrregularSeries, label_array
+from tides.data.series import IrregularSeries, Label, label_array
 from tides.data.store import Entries, ListStore, MappedStore, SeriesStore
 from tides.errors import DataError
 
@@ -108,8 +108,8 @@ class IrregularDataset(Sequence[IrregularSeries]):
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """Whether each series has a label (n,)."""
-        return np.array([self._store.label(int(i)) is not None for i in self._index], np.bool_)
+        """Whether each series has a label (n,); NaN is none."""
+        return np.array([_says_something(self._store.label(int(i))) for i in self._index], np.bool_)
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
@@ -191,6 +191,11 @@ def _channel_names(store: SeriesStore, channels: Sequence[str] | None) -> tuple[
     if len(store) == 0:
         raise DataError("an empty data set needs channels=: their names cannot be read from a series")
     return tuple(f"channel_{i}" for i in range(store.series(0).values.shape[1]))
+
+
+def _says_something(label: Label | None) -> bool:
+    found = np.asarray(label)
+    return label is not None and not (found.dtype.kind == "f" and np.isnan(found).all())
 
 
 def _check_widths(store: ListStore, width: int) -> None:

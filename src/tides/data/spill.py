@@ -60,7 +60,8 @@ class RowSpill:
         fields["row"] = np.arange(self._rows, self._rows + len(rows.key))
         fields |= {f"code {name}": rows.codes[name] for name in self._names}
         if self._dtype is None:
-            plain: list[Any] = [(name, array.dtype) for name, array in fields.items()]
+            # Ids of later files may be wider than those of the first one.
+            plain: list[Any] = [(name, np.int64 if name == "key" else array.dtype) for name, array in fields.items()]
             self._dtype = np.dtype([*plain, ("values", np.float64, (self._columns,))])
         record = np.empty(len(rows.key), self._dtype)
         for name, array in fields.items():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tides.data.clock import read_dates
 from tides.data.counts import require_whole
 from tides.data.dataset import IrregularDataset
+from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
 
@@ -106,7 +107,8 @@ def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
     edges = np.asarray(at, np.float64) if numbers else read_dates(at, data.schema, "at")
     if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise DataError(f"at: found {list(at)}, wanted increasing times")
-    return edges
+    # What stands at a boundary is behind it, though one date may have been rounded otherwise in a table.
+    return edges - slack(edges)
 
 
 def _pieces(series: IrregularSeries, edges: NDArray[np.float64]) -> list[IrregularSeries]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tides.data.dataset import IrregularDataset
+from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
 from tides.units import duration_in
@@ -39,8 +40,9 @@ def forecast_windows(
     windows = []
     for position, series in enumerate(data):
         group = series.group if series.group is not None else series.id if series.id is not None else position
+        near = slack(series.times)
         for begin, middle, end in _spans(series, cut, before, ahead, step):
-            window = _window(series, begin, middle, end)
+            window = _window(series, begin - near, middle + near, end + near)
             if window is not None:
                 windows.append(window.replace(group=group))
     return IrregularDataset(windows, schema=data.schema)
@@ -85,5 +87,4 @@ def _window(series: IrregularSeries, begin: float, middle: float, end: float) ->
         query_times=series.times[future],
         target=series.values[future],
         target_observed=series.observed[future],
-        start=None if series.start is None or series.start > begin else series.start,
     )

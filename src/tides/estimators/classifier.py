@@ -243,6 +243,9 @@ def _stated(y: Any, *, warn: bool = False) -> NDArray[Any]:
         if len(kinds) > 1:
             (first, one), (second, other) = kinds.values()
             raise DataError(f"y: found {one!r} in entry {first} and {other!r} in entry {second}, wanted one kind")
+        if all(isinstance(one, Real | np.bool_) for one in stated):
+            # Objects because something was missing, as pandas has truth values and whole numbers then.
+            stated = np.array(stated.tolist())
     return stated
 
 

@@ -212,7 +212,8 @@ class TIDESForecaster(TIDESEstimator):
         return (*data.channels, *(data.static_names or tuple(f"static_{i}" for i in range(width))))
 
     def _row(self, series: IrregularSeries) -> IrregularSeries:
-        row = join_static(series.replace(label=None, query_times=None, target=None, target_observed=None))
+        blank = dict.fromkeys(("label", "weight", "query_times", "target", "target_observed"))
+        row = join_static(series.replace(**blank))
         if row.values.shape[1] != self.model_.config.input_size:
             raise DataError(
                 f"X: found {row.values.shape[1]} channels and static features; "

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
+from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 
 # A window asks at most this much at once; origins are many, so that every row is asked for sooner or later.
@@ -54,10 +55,14 @@ class Origins:
         """Numbers of known rows that leave something known and something to ask for."""
         times = series.times
         known = np.unique(np.searchsorted(times, times, side="right"))
-        ends = np.searchsorted(times, times[known - 1] + self.horizon, side="right")
+        ends: NDArray[np.intp] = self._ends(times, known)
         asked = np.append(0, np.cumsum(series.observed[:, : self.targets].sum(axis=1)))
         seen = np.append(0, np.cumsum(series.observed.sum(axis=1)))
         return known[(asked[ends] > asked[known]) & (seen[known] > 0)].astype(np.int64)
+
+    def _ends(self, times: NDArray[np.float64], known: Any) -> Any:
+        """Numbers of rows up to the horizon after the last known one."""
+        return np.searchsorted(times, times[known - 1] + self.horizon + slack(times), side="right")
 
     def fresh(self, series: IrregularSeries) -> IrregularSeries:
         """A question with a new origin at every call, drawn from torch's generator (which checkpoints keep)."""
@@ -67,8 +72,7 @@ class Origins:
         """One question with a random origin."""
         cuts = self.cuts(series)
         known = int(cuts[draw(len(cuts))])
-        end = int(np.searchsorted(series.times, series.times[known - 1] + self.horizon, side="right"))
-        future = np.arange(known, end)
+        future = np.arange(known, self._ends(series.times, known))
         future = future[series.observed[future, : self.targets].any(axis=1)]
         asked = np.sort(_some(future, min(len(future), _MOST_QUERIES), draw))
         past = np.arange(known)

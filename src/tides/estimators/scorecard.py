@@ -12,6 +12,7 @@ from tides.estimators.classifier import TIDESClassifier
 from tides.estimators.forecaster import TIDESForecaster
 from tides.estimators.origins import ask_at
 from tides.estimators.regressor import TIDESRegressor
+from tides.estimators.weights import own_weights
 from tides.training.bootstrap import bootstrap
 from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions
 
@@ -44,11 +45,13 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
         raise DataError(f"label: class {unknown[0]!r} is not among those the model knows, {classes}")
     labels = np.array([classes.index(one) for one in truth.tolist()], np.int64)
     probabilities = estimator.predict_proba(data)
+    weights = own_weights(data)
     shown = _shown(len(labels))
     return {
         "task": "classification",
         "series": len(labels),
-        "metrics": _estimates(ClassPredictions(probabilities, labels, data.weights)),
+        "weighed": weights is not None,
+        "metrics": _estimates(ClassPredictions(probabilities, labels, weights)),
         "classes": [str(one) for one in classes],
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
@@ -59,12 +62,14 @@ def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any
     truth = estimator.true_values(data).reshape(len(data), -1)
     found = estimator.predict(data).reshape(len(data), -1)
     owners = np.repeat(np.arange(len(data)), truth.shape[1])
-    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data), data.weights))
-    metrics["r2"] = [estimator.score(data, sample_weight=data.weights) if len(data) > 1 else None, None, None]
+    weights = own_weights(data)
+    metrics = _estimates(NumberPredictions(found.ravel(), truth.ravel(), None, owners, len(data), weights))
+    metrics["r2"] = [estimator.score(data, sample_weight=weights) if len(data) > 1 else None, None, None]
     shown = _shown(len(data))
     return {
         "task": "regression",
         "series": len(data),
+        "weighed": weights is not None,
         "metrics": metrics,
         "truth": truth[shown].tolist(),
         "predicted": found[shown].tolist(),
@@ -101,7 +106,9 @@ def _forecasts(estimator: TIDESForecaster, data: IrregularDataset) -> dict[str, 
             float(np.sqrt(((mean - truth)[scored[:, c], c] ** 2).mean())) if scored[:, c].any() else None
             for c in range(len(scale))
         ],
-        "by_lead": _by_lead(leads, (mean - truth) / scale, (constant["last value"] - truth) / scale, inside, scored),
+        "by_lead": _by_lead(
+            leads, estimator.horizon_, (mean - truth) / scale, (constant["last value"] - truth) / scale, inside, scored
+        ),
         "examples": _examples(estimator, questions, half),
     }
 
@@ -123,13 +130,20 @@ def _constant_forecasts(
 
 
 def _by_lead(
-    leads: NDArray[Any], error: NDArray[Any], held: NDArray[Any], inside: NDArray[Any], scored: NDArray[Any]
+    leads: NDArray[Any],
+    horizon: float,
+    error: NDArray[Any],
+    held: NDArray[Any],
+    inside: NDArray[Any],
+    scored: NDArray[Any],
 ) -> list[dict[str, float]]:
     """Errors and coverage by how far ahead was asked, in bins with about as many answers each; the past is left out."""
     ahead = leads > 0
-    inner = np.quantile(leads[ahead], np.linspace(0, 1, _LEAD_BINS + 1)[1:-1]) if ahead.any() else np.empty(0)
+    # Differences of times that mean the same differ in their last bits.
+    share = np.round(leads / horizon, 6)
+    inner = np.quantile(share[ahead], np.linspace(0, 1, _LEAD_BINS + 1)[1:-1]) if ahead.any() else np.empty(0)
     # Leads on a grid make some of these quantiles equal.
-    bins = np.searchsorted(np.unique(inner), leads)
+    bins = np.searchsorted(np.unique(inner), share)
     rows = []
     for place in range(_LEAD_BINS):
         chosen = scored & (ahead & (bins == place))[:, None]

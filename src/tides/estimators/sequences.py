@@ -17,7 +17,7 @@ from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_table
 from tides.estimators.labels import in_order_of, stated
 from tides.estimators.scikit import check_consistent_length, check_is_fitted, pick_rows
-from tides.estimators.weights import Weights, own_weights, relative, sample_weights
+from tides.estimators.weights import Weights, own_weights, sample_weights
 from tides.nn.heads import SequenceHead
 
 
@@ -38,6 +38,8 @@ class SequenceEstimator(TIDESEstimator):
         """The series with `y` or what labels them; a fit leaves out those that do not count."""
         if self.unlabelled not in ("error", "drop"):
             raise ConfigError(f"unlabelled: found {self.unlabelled!r}, wanted 'error' or 'drop'")
+        if np.ma.is_masked(y):
+            y = np.where(np.ma.getmaskarray(y), np.array(None), np.ma.getdata(y))
         own = y is None and self.label is not None and is_table(X)
         weights = not fitted and sample_weight is None
         data = self._read(X, times, labels="required" if own else "ignored", fitted=fitted, weights=weights)
@@ -52,7 +54,6 @@ class SequenceEstimator(TIDESEstimator):
             rows &= self._with_label(data, y)
         if counts is not None and not fitted:
             rows &= counts > 0
-            counts = relative(counts)
         if not rows.all():
             if y is not None:
                 check_consistent_length(range(len(data)), y)
@@ -79,7 +80,7 @@ class SequenceEstimator(TIDESEstimator):
         self._check_static(data)
         # Series of similar length are computed together, which needs least padding.
         order = np.argsort(data.lengths, kind="stable")
-        answers = torch.cat(list(self._outputs(data[order]))).cpu().double()
+        answers = torch.cat(list(self._outputs(data[order].map(_asked)))).cpu().double()
         return answers[np.argsort(order)]
 
     def _check_static(self, data: IrregularDataset) -> None:
@@ -97,6 +98,11 @@ class SequenceEstimator(TIDESEstimator):
         triples = zip(data, labels, counts, strict=True)
         series = [one.replace(label=label, weight=weight) for one, label, weight in triples]
         self._fit_network(IrregularDataset(series, schema=replace(data.schema, class_names=None)))
+
+
+def _asked(series: IrregularSeries) -> IrregularSeries:
+    """A series to be answered for: whether all of them have labels, or weights, does not matter."""
+    return series.replace(label=None, weight=None)
 
 
 def static_size(data: IrregularDataset) -> int:

@@ -15,7 +15,7 @@ Weights = NDArray[np.float64]
 
 
 def sample_weights(given: Any, data: IrregularDataset, X: Any, id: str | None) -> Weights:
-    """`sample_weight` (n,), matched to the series of X as `y` is."""
+    """`sample_weight` (n,), matched to the series of X as `y` is; 1 for the largest."""
     if is_table(X) and id is not None:
         given = in_order_of(data.ids, given, X, id, name="sample_weight")
     weights = _numbers(given)
@@ -27,9 +27,7 @@ def sample_weights(given: Any, data: IrregularDataset, X: Any, id: str | None) -
     if len(odd):
         place = int(odd[0])
         raise DataError(f"sample_weight: series {data.ids[place]!r} has {weights[place]}, wanted a finite number ≥ 0")
-    if not weights.any():
-        raise DataError("sample_weight: every weight is zero, wanted some above zero")
-    return weights
+    return _relative(weights, "sample_weight")
 
 
 def _numbers(given: Any) -> Weights | None:
@@ -44,25 +42,25 @@ def _numbers(given: Any) -> Weights | None:
 
 
 def own_weights(data: IrregularDataset) -> Weights | None:
-    """What the series themselves say, where they do."""
+    """What the series themselves say, where they do; 1 for the largest."""
     weights = data.weights
-    if weights is not None and not weights.any():
-        raise DataError("weight: every series has the weight zero, wanted some above zero")
-    return weights
+    return None if weights is None else _relative(weights, "weight")
 
 
 def counted(data: IrregularDataset) -> IrregularDataset:
-    """The series that count, with their weights beside the largest one."""
+    """The series that count, with these weights."""
     weights = own_weights(data)
     if weights is None:
         return data
     rows = np.flatnonzero(weights)
-    ratios = relative(weights)[rows].tolist()
-    series = [one.replace(weight=ratio) for one, ratio in zip(data[rows], ratios, strict=True)]
+    series = [one.replace(weight=weight) for one, weight in zip(data[rows], weights[rows].tolist(), strict=True)]
     return IrregularDataset(series, schema=data.schema)
 
 
-def relative(weights: Weights) -> Weights:
-    """With 1 for the largest: nothing but their ratios counts, and these overflow in no precision."""
-    ratios: Weights = weights / weights.max()
+def _relative(weights: Weights, name: str) -> Weights:
+    """Nothing but their ratios counts, and these overflow in no precision."""
+    largest = weights.max()
+    if largest == 0:
+        raise DataError(f"{name}: every weight is zero, wanted some above zero")
+    ratios: Weights = weights / largest
     return ratios

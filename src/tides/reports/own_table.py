@@ -50,7 +50,8 @@ def _metrics(result: dict[str, Any]) -> str:
     for name, (value, low, high) in result["metrics"].items():
         interval = "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
         rows.append([name, "undefined" if value is None else f"{value:.4g}", interval])
-    caption = f"{result['series']} series that were not used in training. Intervals resample whole series."
+    weighed = " They count by their weights." if result.get("weighed") else ""
+    caption = f"{result['series']} series that were not used in training.{weighed} Intervals resample whole series."
     return Table(["metric", "value", "95 % interval"], rows, caption).to_html()
 
 

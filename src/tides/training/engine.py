@@ -147,9 +147,9 @@ class _Run:
         for step, numbers in enumerate(self.unread, first):
             total, weight, norm = (float(number) for number in numbers)
             loss = total / (weight or 1.0)
-            if state.first_loss is None:
+            if state.first_loss is None and weight:
                 state.first_loss = loss
-            limit = self.config.explosion * (abs(state.first_loss) + 1)
+            limit = self.config.explosion * (abs(state.first_loss or 0.0) + 1)
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._diverge(step, f"found loss {loss:g} and gradient norm {norm:g}, wanted finite numbers")
             if loss > limit:

@@ -172,8 +172,9 @@ class PopulationSteps:
         with torch.no_grad():
             norm = torch.linalg.vector_norm(gradient, dim=1)
             value = loss.double()
-            self.first_loss.copy_(torch.where(self.first_loss.isnan(), value, self.first_loss))
-            limit = self.config.explosion * (self.first_loss.abs() + 1)
+            unknown = self.first_loss.isnan()
+            self.first_loss.copy_(torch.where(unknown & (weight > 0), value, self.first_loss))
+            limit = self.config.explosion * (self.first_loss.nan_to_num().abs() + 1)
             self.active &= torch.isfinite(value) & torch.isfinite(norm) & (value <= limit)
             self.optimiser.update(gradient, norm, self.active)
             self.stack.publish()

@@ -7,6 +7,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from tides.errors import DataError
 from tides.training.metrics import (
     Array,
     Labels,
@@ -108,6 +109,8 @@ class NumberPredictions:
 
 def _joined(parts: Sequence[Array | None]) -> Array | None:
     given = [part for part in parts if part is not None]
+    if 0 < len(given) < len(parts):
+        raise DataError("weight: some batches of series have weights and others none, wanted all or none")
     return np.concatenate(given) if given else None
 
 

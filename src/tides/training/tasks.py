@@ -69,16 +69,14 @@ class Classification:
 
     @classmethod
     def balanced(cls, train: IrregularDataset, *, input_drop: float = 0.0) -> Self:
-        """Weights n/(k·n_c) under which every class counts the same."""
+        """Weights n/(k·n_c) under which every class counts the same; series with weights count by these."""
         labels = train.labels
         if labels is None or labels.dtype != np.int64:
             raise DataError("class weights: the training data has no class labels")
-        # Series with weights count with these, all of them together as often as there are series.
         counts = np.bincount(labels, train.weights, minlength=len(train.class_names or ()))
-        counts = len(labels) * counts / (counts.sum() or 1)
         if not counts.all():
             raise DataError(f"class weights: no training series is of class {int(np.argmin(counts))}")
-        return cls(tuple((len(labels) / (len(counts) * counts)).tolist()), input_drop)
+        return cls(tuple((counts.sum() / (len(counts) * counts)).tolist()), input_drop)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -54,6 +54,18 @@ def test_an_empty_validation_set_is_named() -> None:
         model.fit(samples(12), {"X": np.zeros((0, 6, 3)), "y": np.zeros(0)})
 
 
+def test_samples_without_a_label_move_none_between_the_sets() -> None:
+    train, val = samples(40), samples(10, seed=1)
+    some = {**val, "y": np.where(np.arange(10) < 4, np.nan, val["y"])}
+    model = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, unlabelled="drop", **SMALL)
+    with pytest.warns(UserWarning, match="4 of 50 series without a label: 40, 41, 42, 43; left out"):
+        model.fit(train, some)
+    assert model.estimator.series_ == {"training": 40, "validation": 6}
+    rest = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, **SMALL)
+    rest.fit(train, {key: entries[4:] for key, entries in val.items()})
+    np.testing.assert_array_equal(model.predict_proba(train), rest.predict_proba(train))
+
+
 def test_without_validation_set() -> None:
     model = PyPOTSTIDESClassifier(n_steps=6, n_features=3, n_classes=2, **SMALL).fit(samples(30))
     assert model.estimator.series_["validation"] > 0

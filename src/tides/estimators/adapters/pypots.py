@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
 from tides.estimators.classifier import TIDESClassifier
+from tides.estimators.labels import stated
 from tides.estimators.recipe import RECIPE, Split
 
 Dictionary = Mapping[str, Any]
@@ -40,16 +41,17 @@ class PyPOTSTIDESClassifier:
     def fit(self, train_set: Dictionary, val_set: Dictionary | None = None) -> Self:
         """Train; without `val_set` some of the training samples choose the best epoch."""
         X, y, times = self._open(train_set, "train_set", labelled=True)
-        self.estimator._last = None
+        self.estimator._first = None
         if val_set is not None:
             more, more_y, more_times = self._open(val_set, "val_set", labelled=True)
             if (times is None) != (more_times is None):
                 raise DataError("train_set, val_set: 'times' must stand in both or in neither")
-            self.estimator._last = len(more)
+            self.estimator._first = len(X)
             X, y = np.concatenate([X, more]), np.concatenate([y, more_y])
             times = None if times is None else np.concatenate([times, more_times])
-        if len(np.unique(y)) > self.n_classes:
-            raise DataError(f"y: found {len(np.unique(y))} classes, wanted n_classes = {self.n_classes}")
+        classes = len(np.unique(np.asarray(y)[stated(y)]))
+        if classes > self.n_classes:
+            raise DataError(f"y: found {classes} classes, wanted n_classes = {self.n_classes}")
         self.estimator.fit({"X": X}, y, times=times)
         return self
 
@@ -81,12 +83,14 @@ class PyPOTSTIDESClassifier:
 
 
 class _WithValidation(TIDESClassifier):
-    """The last so many series choose the best epoch."""
+    """The series from the first of the validation set on choose the best epoch."""
 
-    _last: int | None = None
+    _first: int | None = None
 
     def _split(self, data: IrregularDataset, seed: int) -> Split:
-        if self._last is None:
+        if self._first is None:
             return super()._split(data, seed)
-        self.series_ = {"training": len(data) - self._last, "validation": self._last}
-        return Split(data[: -self._last], data[-self._last :], seed)
+        # Arrays number their series; those without a label may have been left out.
+        chooses = np.array(data.ids) >= self._first
+        self.series_ = {"training": int((~chooses).sum()), "validation": int(chooses.sum())}
+        return Split(data[~chooses], data[chooses], seed)
