@@ -107,11 +107,17 @@ class SSM(nn.Module):
         decay, frequency, drive, readout = (held(self, name) for name in ("decay", "frequency", "drive", "readout"))
         return SSMWeights(decay.head(), frequency.head(), drive.mix(), readout.mix(), step, held(self, "skip"))
 
+    def operations(self, u: Tensor, weights: SSMWeights) -> tf.SSMOps:
+        """What the layer is computed with: the backend's operations, of which a layer of one's own may exchange one."""
+        return kernels.current_ops(u, weights, self.spec)
+
     def forward(
         self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
         u, gaps = check_layer(u, gaps, held(self, "skip"), self.config.modes, valid=valid, state=state)
-        return kernels.selective_ssm(u, gaps, self.weights(), self.spec, valid=valid, state=state)
+        weights = self.weights()
+        ops = self.operations(u, weights)
+        return tf.selective_ssm(u, gaps, weights, self.spec, valid=valid, state=state, ops=ops)
 
     def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
@@ -124,7 +130,7 @@ class SSM(nn.Module):
         weights = self.weights()
         if valid is not None:
             u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
-        ops = kernels.current_ops(u, weights, self.spec)
+        ops = self.operations(u, weights)
         trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, ops=ops)
         return tf.read_out(trace.s, u, weights, self.spec, ops), trace
 
