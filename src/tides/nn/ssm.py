@@ -12,6 +12,7 @@ from tides.functional.ssm import SSMState, SSMWeights
 from tides.nn.checks import check_batch, check_config, check_gap_shape, check_layer, check_layer_step, check_model_dtype
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
+from tides.nn.precision import full_precision
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
 from tides.nn.tags import set_tags
 
@@ -116,8 +117,9 @@ class SSM(nn.Module):
     ) -> tuple[Tensor, SSMState]:
         u, gaps = check_layer(u, gaps, held(self, "skip"), self.config.modes, valid=valid, state=state)
         weights = self.weights()
-        ops = self.operations(u, weights)
-        return tf.selective_ssm(u, gaps, weights, self.spec, valid=valid, state=state, ops=ops)
+        with full_precision(u):
+            ops = self.operations(u, weights)
+            return tf.selective_ssm(u, gaps, weights, self.spec, valid=valid, state=state, ops=ops)
 
     def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
@@ -144,7 +146,8 @@ class SSM(nn.Module):
         """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
         check_gap_shape(gap, state.s.shape[:-1])
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
-        return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
+        with full_precision(gap):
+            return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
 
     def init_state(self, batch: int) -> SSMState:
         check_model_dtype(self.skip)
