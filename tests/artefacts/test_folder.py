@@ -64,6 +64,20 @@ def test_round_trip(name: str, precision: str, tmp_path: Path) -> None:
     assert torch.equal(answer(again), answer(model))
 
 
+def test_sizes_may_be_numbers_of_numpy(tmp_path: Path) -> None:
+    """As `labels.max() + 1` gives them."""
+    two: Any = np.int64(2)
+    config = small_config(hidden_size=two, state_size=two)
+    for model in (
+        SequenceClassifier(config, two),
+        SequenceRegressor(config, two, static_size=two),
+        tides.Forecaster(config, two),
+    ):
+        again = load(save(model, tmp_path))
+        assert type(again) is type(model)
+        assert again.head.weight.shape == model.head.weight.shape
+
+
 def test_a_compiled_model_is_saved_as_the_model_it_is(tmp_path: Path) -> None:
     model = classifier()
     wanted, fingerprint = model.state_dict(), identify(model)
