@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from tides.errors import ConfigError
@@ -27,6 +28,22 @@ class Sample:
 def test_whole_numbers_stand_for_real_ones() -> None:
     made = Sample(rate=1, limit=2, policy=3, sizes=(1, 2, 3))
     assert [type(value) for value in (made.rate, made.limit, made.policy)] == [float] * 3
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    made = Sample(
+        count=np.int64(3),  # type: ignore[arg-type]
+        rate=np.float32(0.5),  # type: ignore[arg-type]
+        flag=np.True_,  # type: ignore[arg-type]
+        policy=np.int32(2),  # type: ignore[arg-type]
+        span=(np.float64(0.5), np.int8(1)),  # type: ignore[arg-type]
+        sizes=tuple(np.arange(2)),
+    )
+    assert made == Sample(3, 0.5, True, policy=2.0, span=(0.5, 1), sizes=(0, 1))
+    values = (made.count, made.rate, made.flag, made.policy, *made.span, *made.sizes)
+    assert [type(value) for value in values] == [int, float, bool, float, float, int, int, int]
+    with pytest.raises(ConfigError, match=r"count: found 1\.0 \(float\), wanted int"):
+        Sample(count=np.float64(1.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,12 @@ def with_known_names(kind: type[Config]) -> type[Config]:
 def check_types(config: Any) -> None:
     """Every field must be what its annotation says; 1 stands for 1.0 where a real number is wanted."""
     for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if _accepts(value, hint):
-            continue
-        if _is_number(value) and _accepts(float(value), hint):
-            object.__setattr__(config, name, float(value))
-            continue
-        raise ConfigError(f"{name}: found {value!r} ({type(value).__name__}), wanted {_describe(hint)}")
+        value = _plain(getattr(config, name))
+        if not _accepts(value, hint):
+            if not _is_number(value) or not _accepts(float(value), hint):
+                raise ConfigError(f"{name}: found {value!r} ({type(value).__name__}), wanted {_describe(hint)}")
+            value = float(value)
+        object.__setattr__(config, name, value)
 
 
 def require(config: Any, names: tuple[str, ...], test: Callable[[Any], bool], wanted: str) -> None:
@@ -57,6 +56,14 @@ def require(config: Any, names: tuple[str, ...], test: Callable[[Any], bool], wa
         value = getattr(config, name)
         if not test(value):
             raise ConfigError(f"{name}: found {value!r}, wanted {wanted}")
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's: a search draws them from arrays."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def _accepts(value: Any, hint: Any) -> bool:

@@ -4,6 +4,7 @@ import copy
 import importlib.metadata
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 import tides
 from tests.nn.models import VARIANTS, backbone, classifier, forecaster, small_config, unsettled, values_and_gaps
 from tides.artefacts import from_release, identify, load, save
 from tides.artefacts.folder import read_metadata
 from tides.errors import ConfigError, DataError, TidesError
-from tides.nn import Backbone, SequenceClassifier, SequenceRegressor
+from tides.nn import SSM, Backbone, SequenceClassifier, SequenceRegressor
 
 
 def answer(model: nn.Module) -> torch.Tensor:
@@ -62,6 +64,20 @@ def test_round_trip(name: str, precision: str, tmp_path: Path) -> None:
     assert torch.equal(answer(again), answer(model))
 
 
+def test_sizes_may_be_numbers_of_numpy(tmp_path: Path) -> None:
+    """As `labels.max() + 1` gives them."""
+    two: Any = np.int64(2)
+    config = small_config(hidden_size=two, state_size=two)
+    for model in (
+        SequenceClassifier(config, two),
+        SequenceRegressor(config, two, static_size=two),
+        tides.Forecaster(config, two),
+    ):
+        again = load(save(model, tmp_path))
+        assert type(again) is type(model)
+        assert again.head.weight.shape == model.head.weight.shape
+
+
 def test_a_compiled_model_is_saved_as_the_model_it_is(tmp_path: Path) -> None:
     model = classifier()
     wanted, fingerprint = model.state_dict(), identify(model)
@@ -72,6 +88,48 @@ def test_a_compiled_model_is_saved_as_the_model_it_is(tmp_path: Path) -> None:
         assert type(found) is type(model)
         assert all(torch.equal(tensor, wanted[key]) for key, tensor in found.state_dict().items())
         assert identify(compiled) == fingerprint
+
+
+class Doubled(SSM):
+    """A layer of somebody's own, with the weights of ours."""
+
+    def forward(self, *given: Any, **options: Any) -> Any:
+        y, state = super().forward(*given, **options)
+        return 2 * y, state
+
+
+def put(model: SequenceClassifier, name: str) -> None:
+    """Something else in the place of a part: with other shapes, other weights or the same ones."""
+    block: Any = model.backbone.blocks[1]
+    if name == "head":
+        model.head = nn.Linear(model.config.hidden_size, 7)
+    elif name == "glu":
+        block.glu = nn.Tanh()
+    elif name == "ssm":
+        block.ssm = Doubled(model.config)
+    elif name == "shared":
+        model.backbone.blocks[1] = model.backbone.blocks[0]
+    else:
+        parametrize.register_parametrization(block.ssm, "skip", nn.Tanh())
+    model.double()
+
+
+@pytest.mark.parametrize("name", ["head", "glu", "ssm", "shared", "parametrised"])
+def test_a_model_that_would_come_back_as_another_one_is_not_saved(name: str, tmp_path: Path) -> None:
+    """Its folder would be refused by `load` or, worse, answer otherwise."""
+    model = classifier()
+    put(model, name)
+    place = {"head": "head.", "glu": "backbone.blocks.1.glu", "shared": "backbone.blocks.1"}
+    where = re.escape(place.get(name, "backbone.blocks.1.ssm"))
+    with pytest.raises(ConfigError, match=rf"model: '{where}.*in another's place.*register_model"):
+        save(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_saving_draws_no_random_numbers(tmp_path: Path) -> None:
+    model, state = backbone(), torch.random.get_rng_state()
+    save(model, tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

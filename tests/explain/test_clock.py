@@ -16,6 +16,7 @@ from tides.experiments.fading_flash import FlashConfig, build_model
 from tides.experiments.flash_cores import FlashCore
 from tides.experiments.flash_training import train
 from tides.explain import clock, layer_clock, response_rate
+from tides.functional import SSMOps, SSMWeights
 from tides.nn import SSM, Backbone, TIDESConfig
 
 
@@ -40,6 +41,37 @@ def test_a_state_halves_in_its_half_life(variant: str) -> None:
             assert float(torch.sin(math.pi * (turns - angle)) * torch.sin(math.pi * (turns + angle))) == pytest.approx(
                 0, abs=1e-8
             )
+
+
+class Halved(SSM):
+    """A layer of somebody's own that forgets half as fast."""
+
+    def operations(self, u: Tensor, weights: SSMWeights) -> SSMOps:
+        ops = super().operations(u, weights)
+        return ops._replace(decay_rates=lambda *head: ops.decay_rates(*head) / 2)
+
+
+class Centred(nn.LayerNorm):
+    """A norm of somebody's own, which is called and nothing else."""
+
+    def statistics(self, x: Tensor, valid: Tensor | None = None) -> None: ...
+
+    def forward(self, x: Tensor, statistics: None = None) -> Tensor:
+        return super().forward(x)
+
+
+def test_a_layer_and_a_norm_of_somebodys_own_are_shown_as_they_are() -> None:
+    model, series = classifier(depth=1), batch()
+    wanted = clock(model, series)
+    block = model.backbone.blocks[0]
+    own = Halved(model.config)
+    own.load_state_dict(block.ssm.state_dict())
+    block.ssm = own.to(block.ssm.skip)
+    found = clock(model, series)
+    torch.testing.assert_close(found.rate, wanted.rate / 2)
+    assert not torch.allclose(found.contribution, wanted.contribution)
+    block.norm = Centred(model.config.hidden_size).double()
+    assert not torch.allclose(clock(model, series).contribution, found.contribution)
 
 
 def test_another_unit_of_time_is_another_number_of_the_same_duration() -> None:

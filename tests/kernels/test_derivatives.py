@@ -17,10 +17,10 @@ from tides.nn import Backbone, TIDESConfig
 Function = Callable[[Tensor], Tensor]
 
 
-def model() -> tuple[Function, Tensor]:
+def model(**fields: Any) -> tuple[Function, Tensor]:
     torch.manual_seed(0)
-    net = Backbone(TIDESConfig(input_size=2, hidden_size=5, state_size=4, depth=2, rank=2, projector_init="random"))
-    net = net.double().eval()
+    sizes: dict[str, Any] = {"input_size": 2, "hidden_size": 5, "state_size": 4, "depth": 2, "rank": 2} | fields
+    net = Backbone(TIDESConfig(projector_init="random", **sizes)).double().eval()
     gaps = torch.rand(1, 6).double()
     return lambda x: net(x, gaps)[0].square().sum(), torch.randn(1, 6, 2).double()
 
@@ -69,16 +69,16 @@ def test_the_choice_says_why() -> None:
     assert "torch.func" not in reasons[1]
 
 
+@pytest.mark.parametrize("fields", [{}, {"rank": "diag"}, {"variant": "tides-lambda"}, {"variant": "s5"}], ids=str)
 @pytest.mark.parametrize("backend", ["cpu", "torch"])
-def test_second_derivatives_are_refused(backend: str) -> None:
+def test_second_derivatives_are_refused(backend: str, fields: dict[str, Any]) -> None:
     pytest.importorskip("numba", reason="the cpu backend needs numba")
-    f, x = model()
+    f, x = model(**fields)
     x.requires_grad_()
     with use_backend(backend):  # type: ignore[arg-type]
         first = f(x)
-        # torch itself refuses for operators without a formula, when the second derivative is taken.
-        with pytest.raises((BackendUnavailable, RuntimeError), match=r"create_graph|no autograd formula"):
-            torch.autograd.grad(torch.autograd.grad(first, x, create_graph=True)[0].square().sum(), x)
+        with pytest.raises(BackendUnavailable, match=r"create_graph.*use_backend\('reference'\)"):
+            torch.autograd.grad(first, x, create_graph=True)
     with use_backend("reference"):
         (gradient,) = torch.autograd.grad(f(x), x, create_graph=True)
         assert torch.autograd.grad(gradient.square().sum(), x)[0].abs().max() > 0

@@ -12,6 +12,7 @@ from tests.nn.models import backbone, classifier, forecaster, values_and_gaps
 from tests.tolerances import EXACT
 from tides import kernels
 from tides.errors import ConfigError
+from tides.functional import SSMOps, SSMWeights
 from tides.nn import SSM, CompiledStep
 from tides.nn.block import Block
 from tides.nn.norm import MaskedBatchNorm, Statistics
@@ -151,6 +152,44 @@ def test_a_replaced_layer_or_norm_is_asked(name: str, training: bool) -> None:
         assert_close(found, model(x, gaps)[0], EXACT)
     with pytest.raises(ConfigError, match="model: a block's layer or norm was replaced"):
         CompiledStep(model.eval())
+
+
+class Bounded(SSM):
+    """Decay rates between e⁻² and e² whatever the input is."""
+
+    def operations(self, u: Tensor, weights: SSMWeights) -> SSMOps:
+        ops = super().operations(u, weights)
+        return ops._replace(decay_rates=lambda *head: -torch.exp(2 * torch.tanh(ops.decay_rates(*head))))
+
+
+class Scaled(nn.LayerNorm):
+    """A norm with learned numbers."""
+
+    def statistics(self, x: Tensor, valid: Tensor | None = None) -> None: ...
+
+    def forward(self, x: Tensor, statistics: None = None) -> Tensor:
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch", "auto"])
+def test_a_changed_operation_and_a_norm_with_weights_are_one_model_however_it_is_asked(backend: str) -> None:
+    model = forecaster("readout", reparam="standard")
+    x, gaps = values_and_gaps()
+    times = model.backbone.calibration.first_gap + gaps.cumsum(1)
+    later = torch.tensor([[0.0, 1.5]] * 3, dtype=torch.float64)
+    plain = model(x, times, None, times[:, -1:] + later)
+    for block in model.backbone.typed_blocks():
+        bounded, norm = Bounded(model.config).double(), Scaled(model.config.hidden_size).double()
+        bounded.load_state_dict(block.ssm.state_dict())
+        nn.init.normal_(norm.weight)
+        block.ssm, block.norm = bounded, norm  # type: ignore[assignment]
+    with kernels.use_backend(backend):  # type: ignore[arg-type]
+        whole = model(x, times, None, times[:, -1:] + later)
+    assert not torch.allclose(whole, plain)
+    state = model.init_state(3)
+    for k, gap in enumerate(model.backbone.calibration.gaps(times).unbind(1)):
+        answers, state = model.step(x[:, k], gap, state, at=later)
+    assert_close(answers, whole, EXACT)
 
 
 class Wrapped(nn.Module):

@@ -5,6 +5,7 @@ import torch
 
 from tides import Backbone, Forecaster, SequenceClassifier, TIDESConfig
 from tides.kernels import use_backend
+from tides.nn import SSM, Block
 
 CONFIG = TIDESConfig(input_size=2, hidden_size=8, state_size=4, depth=2, rank=3)
 
@@ -30,3 +31,19 @@ def test_answers_come_close_to_full_precision() -> None:
     for found, wanted in zip(rounded, exact, strict=True):
         # bfloat16 has eight bits, and rounding happens in the encoder and in the head.
         torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch", "auto"])
+@pytest.mark.parametrize("kind", [SSM, Block])
+def test_layers_by_themselves_round_nothing(kind: type[SSM] | type[Block], backend: str) -> None:
+    torch.manual_seed(0)
+    layer = kind(CONFIG.replace(variant="mamba-s", projector_init="random", decay_depth=1))
+    u, gaps = torch.randn(3, 20, 8), torch.rand(3, 20)
+    with use_backend(backend):
+        wanted, state = layer(u, gaps)
+        with torch.autocast("cpu", torch.bfloat16):
+            found, _ = layer(u, gaps)
+            later = layer.advance(state, gaps[:, 0])
+    assert torch.equal(found, wanted)
+    assert torch.equal(later.s, layer.advance(state, gaps[:, 0]).s)
+    found.sum().backward()

@@ -47,13 +47,16 @@ def register_model(
 def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None) -> Path:
     """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
     `read_metadata`. Each file is written aside and renamed, and the config holds a digest of the weights: a folder that
-    was only half replaced is refused by `load`.
+    was only half replaced is refused by `load`. A model that `load` would not build again, because something was put in
+    the place of a part, raises `ConfigError`.
     """
-    weights = serialise({key: tensor.contiguous() for key, tensor in named_tensors(model).items()})
+    description, tensors = describe(model), named_tensors(model)
+    _check_what_is_built_again(model, description, tensors)
+    weights = serialise({key: tensor.contiguous() for key, tensor in tensors.items()})
     config = {
         "format": FORMAT,
         "tides_version": environment()["tides-ssm"],
-        **describe(model),
+        **description,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "metadata": metadata or {},
     }
@@ -71,7 +74,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module:
     """The model that `save` wrote, in evaluation mode."""
     config = _read_config(Path(folder))
-    model = _build_model(Path(folder), config)
+    model = _build_model(config, str(folder))
     try:
         weights = (Path(folder) / _WEIGHTS).read_bytes()
         tensors = deserialise(weights)
@@ -83,10 +86,7 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
             f"{folder}: {_WEIGHTS} is not the file that {_CONFIG} was written with: saving over this folder was "
             "interrupted, or one of them was replaced; save the model again"
         )
-    expected = model.state_dict()
-    different = sorted(set(expected) ^ set(tensors)) or sorted(
-        key for key, tensor in expected.items() if tensor.shape != tensors[key].shape
-    )
+    different = _different(model.state_dict(), tensors)
     if different:
         raise DataError(f"{folder}: {_WEIGHTS} does not fit {_CONFIG}; first difference at {different[0]!r}")
     model.load_state_dict(tensors)
@@ -112,6 +112,37 @@ def describe(model: nn.Module) -> dict[str, Any]:
     return {"model": name, "dtype": dtype, **fields(model)}
 
 
+def _check_what_is_built_again(model: nn.Module, description: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """A part in another's place is not in the description: `load` would bring back the one that it replaced."""
+    # Weights are drawn, which nobody who saves in the middle of something should notice.
+    with torch.random.fork_rng(devices=[]):
+        again = _build_model(json.loads(as_json(description)), "model")
+    found, wanted = _parts(model), _parts(again)
+    replaced = sorted(part for part in {*found, *wanted} if found.get(part) is not wanted.get(part))
+    different = replaced or _different(again.state_dict(), tensors)
+    if different:
+        raise ConfigError(
+            f"model: {different[0]!r} is not what `load` would build from {_CONFIG}, so something was put in another's "
+            "place; give the model a class of its own and register it (artefacts.register_model)"
+        )
+
+
+def _parts(model: nn.Module) -> dict[str, type[nn.Module]]:
+    """The class of every module inside the model, by the name that it has where nothing is compiled."""
+    parts = {}
+    for name, module in model.named_modules():
+        parts[".".join(word for word in name.split(".") if word != _COMPILED)] = type(module)
+    del parts[""]
+    return parts
+
+
+def _different(expected: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor]) -> list[str]:
+    """Names of tensors that are in one of them alone, or have another shape in it."""
+    return sorted(expected.keys() ^ tensors.keys()) or sorted(
+        key for key, tensor in expected.items() if tensor.shape != tensors[key].shape
+    )
+
+
 def as_json(description: dict[str, Any], **options: Any) -> str:
     """A model's description with what the caller knows of it under "metadata" as text."""
     try:
@@ -130,18 +161,18 @@ def _format(model: nn.Module) -> tuple[str, Callable[[Any], dict[str, Any]]]:
     raise ConfigError(f"model: {type(model).__name__} has no registered format; see artefacts.register_model")
 
 
-def _build_model(folder: Path, config: dict[str, Any]) -> nn.Module:
+def _build_model(config: dict[str, Any], where: str) -> nn.Module:
     name, dtype = str(config.get("model")), _DTYPES.get(str(config.get("dtype")))
     if name in _ELSEWHERE:
         _build[name] = import_module(_ELSEWHERE[name]).restore
     if name not in _build:
-        raise DataError(f"{folder}: found model {name!r}, wanted one of {', '.join(sorted({*_build, *_ELSEWHERE}))}")
+        raise DataError(f"{where}: found model {name!r}, wanted one of {', '.join(sorted({*_build, *_ELSEWHERE}))}")
     if dtype is None:
-        raise DataError(f"{folder}: found dtype {config.get('dtype')!r}, wanted one of {', '.join(_DTYPES)}")
+        raise DataError(f"{where}: found dtype {config.get('dtype')!r}, wanted one of {', '.join(_DTYPES)}")
     try:
         return _build[name](config).to(dtype)
     except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{folder}: {_CONFIG} does not describe a {name}: {error!r}") from error
+        raise DataError(f"{where}: {_CONFIG} does not describe a {name}: {error!r}") from error
 
 
 def read_metadata(folder: str | Path) -> dict[str, Any]:

@@ -63,12 +63,13 @@ def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
         **_time_policy(data),
         **(estimator.model or {}),
     }
-    if estimator.input_drop and fields["mask_channels"] is False:
+    config = TIDESConfig.from_dict(fields)
+    if estimator.input_drop and config.mask_channels is False:
         raise ConfigError(
             f"input_drop: found {estimator.input_drop} beside model={{'mask_channels': False}}, but only mask channels "
             "tell a network what is hidden from it; wanted input_drop=0, or the mask channels"
         )
-    return TIDESConfig.from_dict(_plain(fields))
+    return config
 
 
 def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:
@@ -90,17 +91,12 @@ def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> 
         "calibrate": estimator._calibration,
         **(estimator.training or {}),
     }
-    return TrainConfig.from_dict(_plain(fields))
+    return TrainConfig.from_dict(fields)
 
 
 def require_count(value: Any, name: str) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ 1")
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """numpy's numbers as Python's: a grid search draws them from arrays."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()}
 
 
 def _check_table(name: str, found: Any) -> None:

@@ -80,7 +80,7 @@ def clock(model: nn.Module, batch: IrregularBatch, *, unit: str = "") -> Clock:
     x, gaps, valid = backbone.prepare(batch.values, steps, observed=batch.observed, valid=batch.valid)
     hidden, layers = backbone.encoder(x), []
     for block in backbone.typed_blocks():
-        u = block.norm.normalise(hidden)
+        u = block.norm(hidden)
         layers.append(layer_clock(block.ssm, u, gaps, valid=valid, time_scale=backbone.calibration.time_scale.item()))
         hidden, _ = block(hidden, gaps, valid=valid)
     rate, frequency, contribution = (torch.stack(part) for part in zip(*layers, strict=True))

@@ -27,7 +27,7 @@ def gaps_from_times(
     Nothing says how long before its first observation a series began, so the first gap is an explicit policy:
     `first="median"` (the median of all other gaps; pass the training median as a number to keep predictions
     independent of the batch), a number, or `start=`, the time at which the series began. It matters for
-    `hold="preceding"` and for Mamba_S only. Decreasing or non-finite times raise `DataError`.
+    `hold="preceding"`, for Mamba_S and for `pool="time"` only. Decreasing or non-finite times raise `DataError`.
     """
     if not isinstance(times, Tensor) or times.ndim == 0:
         raise ShapeError(f"times: found {describe_tensor(times)}, wanted a tensor (…, l)")

@@ -14,6 +14,7 @@ from tides import functional as tf
 from tides.functional.mixes import LowRankMix, Mix
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.bilinear import PASSES, bilinear_form
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.mix_norms import mix_norms
 from tides.kernels.mixing import (
     d_drive_kernel,
@@ -198,6 +199,7 @@ def _keep_output_too(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Te
 
 
 def _with(backward: Any) -> Any:
+    @differentiable_once
     def run(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         dx, d_code, d_factors, d_norm = backward(gradient.contiguous(), *saved, ctx.eps, ctx.passes)

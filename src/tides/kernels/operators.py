@@ -13,6 +13,7 @@ from torch import Tensor
 from tides.functional.discretise import Discretisation
 from tides.functional.evolve import Hold
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.derivatives import differentiable_once
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -74,6 +75,7 @@ def evolve_operator(
         *tensors, ctx.discretisation, ctx.hold, ctx.reverse = inputs
         ctx.save_for_backward(output, *tensors)
 
+    @differentiable_once
     def differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         s, *tensors = ctx.saved_tensors
         found = operator_backward(gradient, s, *tensors, ctx.discretisation, ctx.hold, ctx.reverse)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tides.functional.tail import TailWeights
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.derivatives import differentiable_once
 
 # GELU and its slope are below 1e-17 from here on; exactly as small as they are, they would make subnormal gradients,
 # with which matrix products are many times slower on a CPU.
@@ -128,6 +129,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:-1])
 
 
+@differentiable_once
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
     result: tuple[Tensor, ...] = tail_backward(gradient.contiguous(), *ctx.saved_tensors)
     return result

@@ -17,6 +17,7 @@ from tides.nn.config import TIDESConfig
 from tides.nn.glu import FeedForwardGLU
 from tides.nn.lookup import held
 from tides.nn.norm import MaskedBatchNorm, Statistics, make_norm
+from tides.nn.precision import full_precision
 from tides.nn.ssm import SSM
 from tides.nn.watching import Hooks, everything_is_hooked, hooks_of
 
@@ -59,16 +60,17 @@ class Block(nn.Module):
     ) -> tuple[Tensor, SSMState]:
         ssm = held(self, "ssm")
         x, gaps = check_layer(x, gaps, held(ssm, "skip"), ssm.config.modes, valid=valid, state=state)
-        fused = self._fused(x, gaps, valid) if state is None else None
-        if fused is not None:
-            return fused
-        statistics = self.norm.statistics(x, valid)
-        if self.recompute and torch.is_grad_enabled():
-            result: tuple[Tensor, SSMState] = checkpoint(
-                kernels.keep_backend(self._transform), x, gaps, statistics, valid, state, use_reentrant=False
-            )
-            return result
-        return self._transform(x, gaps, statistics, valid, state)
+        with full_precision(x):
+            fused = self._fused(x, gaps, valid) if state is None else None
+            if fused is not None:
+                return fused
+            statistics = self.norm.statistics(x, valid)
+            if self.recompute and torch.is_grad_enabled():
+                result: tuple[Tensor, SSMState] = checkpoint(
+                    kernels.keep_backend(self._transform), x, gaps, statistics, valid, state, use_reentrant=False
+                )
+                return result
+            return self._transform(x, gaps, statistics, valid, state)
 
     def step(self, x_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation x_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""

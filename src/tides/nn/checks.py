@@ -26,10 +26,11 @@ def check_config(config: Any) -> None:
         raise ConfigError(f"config: found {type(config).__name__}, wanted a TIDESConfig: TIDESConfig.from_dict")
 
 
-def check_count(value: Any, name: str, least: int = 1) -> None:
-    """Sizes that are no field of the config."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """A size that is no field of the config, as Python's number."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ {least}")
+    return int(value)
 
 
 def check_batch(batch: Any) -> None:

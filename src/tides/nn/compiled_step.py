@@ -36,7 +36,7 @@ class CompiledStep:
         self.backbone.require_causal("step")
         if isinstance(model, SequenceHead) and model.static_size:
             raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
-        check_count(streams, "streams")
+        streams = check_count(streams, "streams")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
         check_model_dtype(self.backbone.calibration.shift)
         self.dtype = self.backbone.calibration.shift.dtype

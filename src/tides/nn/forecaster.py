@@ -44,7 +44,7 @@ class Forecaster(nn.Module):
             raise ConfigError(f"query_mode: found {query_mode!r}, wanted 'steps' or 'readout'")
         if query_mode == "readout" and (config.hold != "following" or config.bidirectional):
             raise ConfigError("query_mode: 'readout' needs hold='following' and bidirectional=False")
-        check_count(channels, "channels")
+        channels = check_count(channels, "channels")
         if config.mask_channels == "auto":
             # A forecaster always sees partly observed rows: at least its own queries.
             config = config.replace(mask_channels=True)

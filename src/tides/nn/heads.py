@@ -28,14 +28,13 @@ class SequenceHead(nn.Module):
     def __init__(self, config: TIDESConfig, outputs: int, *, static_size: int = 0) -> None:
         super().__init__()
         check_config(config)
-        check_count(outputs, self._outputs)
-        check_count(static_size, "static_size", least=0)
-        self.config, self.static_size = config, static_size
+        outputs = check_count(outputs, self._outputs)
+        self.config, self.static_size = config, check_count(static_size, "static_size", least=0)
         self.backbone = Backbone(config)
-        self.head = nn.Linear(config.hidden_size + static_size, outputs)
-        if static_size:
-            self.register_buffer("static_shift", torch.zeros(static_size))
-            self.register_buffer("static_scale", torch.ones(static_size))
+        self.head = nn.Linear(config.hidden_size + self.static_size, outputs)
+        if self.static_size:
+            self.register_buffer("static_shift", torch.zeros(self.static_size))
+            self.register_buffer("static_scale", torch.ones(self.static_size))
 
     def forward(
         self,
@@ -199,7 +198,7 @@ class SequenceClassifier(SequenceHead):
 
     def __init__(self, config: TIDESConfig, classes: int, *, static_size: int = 0) -> None:
         super().__init__(config, classes, static_size=static_size)
-        self.classes = classes
+        self.classes = self.head.out_features
 
 
 class SequenceRegressor(SequenceHead):
@@ -214,9 +213,9 @@ class SequenceRegressor(SequenceHead):
 
     def __init__(self, config: TIDESConfig, targets: int = 1, *, static_size: int = 0) -> None:
         super().__init__(config, targets, static_size=static_size)
-        self.targets = targets
-        self.register_buffer("output_shift", torch.zeros(targets))
-        self.register_buffer("output_scale", torch.ones(targets))
+        self.targets = self.head.out_features
+        self.register_buffer("output_shift", torch.zeros(self.targets))
+        self.register_buffer("output_scale", torch.ones(self.targets))
 
     def calibrate(
         self,

@@ -13,4 +13,6 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     Encoder and heads still run in the precision that `torch.autocast` chooses.
     """
     # Shapes without numbers are rounded by nobody, and torch has no autocast for them.
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+    if x.is_meta or not torch.is_autocast_enabled(x.device.type):
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)

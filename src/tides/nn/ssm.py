@@ -12,6 +12,7 @@ from tides.functional.ssm import SSMState, SSMWeights
 from tides.nn.checks import check_batch, check_config, check_gap_shape, check_layer, check_layer_step, check_model_dtype
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
+from tides.nn.precision import full_precision
 from tides.nn.projections import MixProjector, ModeProjector, StaticModes, StaticProjection, final_weight, mirror
 from tides.nn.tags import set_tags
 
@@ -107,11 +108,18 @@ class SSM(nn.Module):
         decay, frequency, drive, readout = (held(self, name) for name in ("decay", "frequency", "drive", "readout"))
         return SSMWeights(decay.head(), frequency.head(), drive.mix(), readout.mix(), step, held(self, "skip"))
 
+    def operations(self, u: Tensor, weights: SSMWeights) -> tf.SSMOps:
+        """What the layer is computed with: the backend's operations, of which a layer of one's own may exchange one."""
+        return kernels.current_ops(u, weights, self.spec)
+
     def forward(
         self, u: Tensor, gaps: Tensor, *, valid: Tensor | None = None, state: SSMState | None = None
     ) -> tuple[Tensor, SSMState]:
         u, gaps = check_layer(u, gaps, held(self, "skip"), self.config.modes, valid=valid, state=state)
-        return kernels.selective_ssm(u, gaps, self.weights(), self.spec, valid=valid, state=state)
+        weights = self.weights()
+        with full_precision(u):
+            ops = self.operations(u, weights)
+            return tf.selective_ssm(u, gaps, weights, self.spec, valid=valid, state=state, ops=ops)
 
     def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
         """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
@@ -124,7 +132,7 @@ class SSM(nn.Module):
         weights = self.weights()
         if valid is not None:
             u, gaps = u.masked_fill(~valid.unsqueeze(-1), 0), gaps.masked_fill(~valid, 0)
-        ops = kernels.current_ops(u, weights, self.spec)
+        ops = self.operations(u, weights)
         trace, _ = tf.ssm_states(u, gaps, weights, self.spec, valid=valid, ops=ops)
         return tf.read_out(trace.s, u, weights, self.spec, ops), trace
 
@@ -138,7 +146,8 @@ class SSM(nn.Module):
         """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
         check_gap_shape(gap, state.s.shape[:-1])
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
-        return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
+        with full_precision(gap):
+            return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
 
     def init_state(self, batch: int) -> SSMState:
         check_model_dtype(self.skip)

@@ -15,6 +15,7 @@ from tides.kernels.batching import merge_leading_axis
 from tides.kernels.cpu import mix_loops as loops
 from tides.kernels.cpu.mix_tile import Columns, MixTile, block_steps, run_blocks
 from tides.kernels.cpu.planes import Planes, View
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.mixing import d_drive_kernel, d_readout_kernel, drive_kernel, readout_kernel, unweighted
 
 
@@ -276,6 +277,7 @@ def _keep_in(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*tensors)
 
 
+@differentiable_once
 def _differentiate_in(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     # Read once: recomputed blocks hand their tensors out a single time.
     saved = ctx.saved_tensors
@@ -288,6 +290,7 @@ def _keep_out(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*tensors)
 
 
+@differentiable_once
 def _differentiate_out(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     *found, d_norm, d_skip = mix_out_backward(gradient, *saved, ctx.factor, ctx.eps)

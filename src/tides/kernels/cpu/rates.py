@@ -16,6 +16,7 @@ from tides.kernels.cpu.elementary import exp_and_expm1
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.mix_loops import summing
 from tides.kernels.cpu.threads import run_jobs, spans
+from tides.kernels.derivatives import differentiable_once
 
 REPARAMS = {"standard": 0, "exp": 1, "stable": 2, "softplus": 3}
 
@@ -161,6 +162,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(theta, norm)
 
 
+@differentiable_once
 def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     theta, norm = ctx.saved_tensors
     d_theta, d_norm = rates_backward(gradient, theta, norm, *ctx.settings)

@@ -257,6 +257,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     ctx.set_materialize_grads(False)
 
 
+@differentiable_once
 def _differentiate(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
     kept, x, affine, gaps, behind, *rest = ctx.saved_tensors
     gradient = torch.zeros_like(x) if gradient is None else gradient

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tides.kernels.batching import merge_leading_axis
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.operators import evolve_operator
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
 from tides.kernels.triton.direct import launch
@@ -291,6 +292,7 @@ def _setup_scan(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(a, output)
 
 
+@differentiable_once
 def _scan_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     a, s = ctx.saved_tensors
     return (*scan_backward(gradient, s, a, ctx.reverse), None)

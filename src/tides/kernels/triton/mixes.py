@@ -9,6 +9,7 @@ from torch import Tensor
 from tides.functional.mixes import LowRankMix, Mix, mix_factors
 from tides.kernels import mixes
 from tides.kernels.batching import stack_leading_axis
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.triton.bilinear import FUSED
 from tides.kernels.triton.mix_kernels import backward_kernel, forward_kernel, root_kernel, weight_kernel
 from tides.kernels.triton.precision import WIDEST, matrix_precision
@@ -139,6 +140,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(x, code, factors, norm)
 
 
+@differentiable_once
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     x, code, factors, norm = ctx.saved_tensors
     dx, d_code, d_factors, d_norm = mix_backward(gradient, x, code, factors, norm, ctx.eps, ctx.output)

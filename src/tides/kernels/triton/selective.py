@@ -6,6 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.triton.selective_kernels import selective_backward, selective_forward
 
 # States of a program. One warp each, so that sums need no barrier.
@@ -80,6 +81,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
+@differentiable_once
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
     found: tuple[Tensor, ...] = selective_backward_op(gradient.contiguous(), *ctx.saved_tensors)
     return found

@@ -9,6 +9,7 @@ from torch import Tensor
 from tides.functional.tail import TailWeights
 from tides.kernels import tail
 from tides.kernels.batching import stack_leading_axis
+from tides.kernels.derivatives import differentiable_once
 from tides.kernels.triton.precision import WIDEST, matrix_precision
 from tides.kernels.triton.tail_kernels import tail_backward_kernel, tail_kernel
 
@@ -98,6 +99,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[1:-1])
 
 
+@differentiable_once
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
     return (gradient, *tail_backward(gradient, *ctx.saved_tensors))
 
