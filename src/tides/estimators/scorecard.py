@@ -13,7 +13,7 @@ from tides.estimators.forecaster import TIDESForecaster
 from tides.estimators.origins import ask_at
 from tides.estimators.regressor import TIDESRegressor
 from tides.training.bootstrap import bootstrap
-from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions
+from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions, point_metrics
 
 # Pictures need no more points than this; metrics always count all series.
 _MOST_POINTS = 5000
@@ -43,16 +43,33 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
     if unknown:
         raise DataError(f"label: class {unknown[0]!r} is not among those the model knows, {classes}")
     labels = np.array([classes.index(one) for one in truth.tolist()], np.int64)
+    names = [str(one) for one in classes]
     probabilities = estimator.predict_proba(data)
     shown = _shown(len(labels))
     return {
         "task": "classification",
         "series": len(labels),
-        "metrics": _estimates(ClassPredictions(probabilities, labels, data.weights)),
-        "classes": [str(one) for one in classes],
+        "metrics": _class_metrics(ClassPredictions(probabilities, labels, data.weights), names),
+        "classes": names,
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
     }
+
+
+def _class_metrics(found: ClassPredictions, names: list[str]) -> dict[str, list[float | None]]:
+    """All metrics, and what naming the largest class would give.
+
+    Average precision belongs to a class: that of a rare one, which is mostly meant, says nothing of the other's.
+    """
+    metrics = _estimates(found)
+    if len(names) == 2:
+        mirrored = ClassPredictions(found.probabilities[:, ::-1], 1 - found.labels, found.weights)
+        first = list(bootstrap(mirrored.metrics()["auprc"], len(found)))
+        each = {"auprc": {f"auprc of {names[0]}": first, f"auprc of {names[1]}": metrics["auprc"]}}
+        metrics = {new: row for name, old in metrics.items() for new, row in each.get(name, {name: old}).items()}
+    largest = int(np.bincount(found.labels, found.weights, minlength=len(names)).argmax())
+    constant = ClassPredictions(np.eye(len(names))[np.full(len(found), largest)], found.labels, found.weights)
+    return metrics | {f"accuracy of always {names[largest]}": [point_metrics(constant)["accuracy"], None, None]}
 
 
 def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any]:
