@@ -61,12 +61,13 @@ def _class_metrics(found: ClassPredictions, names: list[str]) -> dict[str, list[
 
     Average precision belongs to a class: that of a rare one, which is mostly meant, says nothing of the other's.
     """
-    metrics = _estimates(found)
-    if len(names) == 2:
-        mirrored = ClassPredictions(found.probabilities[:, ::-1], 1 - found.labels, found.weights)
-        first = list(bootstrap(mirrored.metrics()["auprc"], len(found)))
-        each = {"auprc": {f"auprc of {names[0]}": first, f"auprc of {names[1]}": metrics["auprc"]}}
-        metrics = {new: row for name, old in metrics.items() for new, row in each.get(name, {name: old}).items()}
+    metrics = {}
+    for name, estimate in _estimates(found).items():
+        if name == "auprc" and len(names) == 2:
+            mirrored = ClassPredictions(found.probabilities[:, ::-1], 1 - found.labels, found.weights)
+            metrics[f"auprc of {names[0]}"] = list(bootstrap(mirrored.metrics()[name], len(found)))
+            name = f"auprc of {names[1]}"
+        metrics[name] = estimate
     largest = int(np.bincount(found.labels, found.weights, minlength=len(names)).argmax())
     constant = ClassPredictions(np.eye(len(names))[np.full(len(found), largest)], found.labels, found.weights)
     return metrics | {f"accuracy of always {names[largest]}": [point_metrics(constant)["accuracy"], None, None]}
