@@ -61,7 +61,7 @@ def _class_metrics(found: ClassPredictions, names: list[str]) -> dict[str, list[
 
     Average precision belongs to a class: that of a rare one, which is mostly meant, says nothing of the other's.
     """
-    metrics = {}
+    metrics: dict[str, list[float | None]] = {}
     for name, estimate in _estimates(found).items():
         if name == "auprc" and len(names) == 2:
             mirrored = ClassPredictions(found.probabilities[:, ::-1], 1 - found.labels, found.weights)
