@@ -27,7 +27,7 @@ def predict(
         float | None, typer.Option(help="Forecasts: share of values inside the intervals; 0.9 by default.")
     ] = None,
     ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
+        bool, typer.Option("--ignore-new", help="Columns and channels the model does not know are left out.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
