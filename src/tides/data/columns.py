@@ -89,7 +89,6 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
 
 def _no_numbers(column: Any) -> list[str]:
     """The distinct entries that do not convert, in order of appearance."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     distinct = column.unique().drop_null()
