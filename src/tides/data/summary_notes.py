@@ -51,7 +51,8 @@ def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list
     ]
     if not still:
         return []
-    return [f"{len(still)} channels never change within a series: {some(still)}; if they describe it, they are static"]
+    what = counted(len(still), "channel never changes", "channels never change")
+    return [f"{what} within a series: {some(still)}; what describes a series is static"]
 
 
 def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
@@ -88,9 +89,11 @@ def look_alikes(data: IrregularDataset) -> list[str]:
     named = {"channels": data.channels, "ids": data.ids, "classes": data.class_names or ()}
     named |= {f"categories of {column.name}": column.categories or () for column in data.schema.static}
     for what, names in named.items():
-        pair = _alike(names)
-        if pair is not None:
-            notes.append(f"{what} {pair[0]!a} and {pair[1]!a} differ only in spelling: do they mean the same?")
+        pairs = _alike(names)
+        if pairs:
+            one, other = pairs[0]
+            more = f" (and {counted(len(pairs) - 1, 'further pair', 'further pairs')})" if pairs[1:] else ""
+            notes.append(f"{what} {one!a} and {other!a}{more} differ only in spelling: do they mean the same?")
     for column in data.schema.static:
         found = len(column.categories or ())
         if found >= 2 * _CONVINCING and found > _CROWDED * len(data):
@@ -98,16 +101,16 @@ def look_alikes(data: IrregularDataset) -> list[str]:
     return notes
 
 
-def _alike(names: Iterable[Any]) -> tuple[Any, Any] | None:
-    """The first two names that are equal but for capitals, marks between words, signs that are not seen, or the form of
-    a letter or number."""
+def _alike(names: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Names that are equal to an earlier one but for capitals, marks between words, signs that are not seen, or the
+    form of a letter or number, each behind that one."""
     seen: dict[str, Any] = {}
+    pairs = []
     for name in names:
-        plain = _plain(str(name))
-        if plain in seen:
-            return seen[plain], name
-        seen[plain] = name
-    return None
+        first = seen.setdefault(_plain(str(name)), name)
+        if first is not name:
+            pairs.append((first, name))
+    return pairs
 
 
 def _plain(name: str) -> str:
@@ -119,6 +122,11 @@ def _plain(name: str) -> str:
             continue
         return str(int(found)) if found == found // 1 else str(found)
     return _MARKS.sub(" ", name.casefold()).strip()
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number and what is counted, in the right form."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def some(names: list[str]) -> str:
