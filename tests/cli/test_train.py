@@ -185,6 +185,10 @@ def test_forecast(tmp_path: Path) -> None:
     said = tides("predict", tmp_path / "model", table, "--coverage", "0.99", "--out", tmp_path / "wide.parquet")
     assert "calibration series support at most" in said
     assert (pd.read_parquet(tmp_path / "wide.parquet")["low"] < found["low"].min()).any()
+    for at, words in (("+24h,+25h", "40 of 80 asked times lie beyond the horizon of 24 h: nothing was learnt"),
+                      ("2031-04-30", "40 of 40 asked times lie before the first observation")):  # fmt: skip
+        assert words in tides("predict", tmp_path / "model", table, "--at", at, "--out", tmp_path / "far.parquet")
+    assert "asked times" not in tides("predict", tmp_path / "model", table, "--out", tmp_path / "near.parquet")
     with pytest.raises(TidesError, match="coverage: found 7"):
         tides("predict", tmp_path / "model", table, "--coverage", "7", "--out", tmp_path / "wide.parquet")
     _check_zones(tmp_path / "model", table, found)
