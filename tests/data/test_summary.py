@@ -47,6 +47,28 @@ def test_numbers() -> None:
     assert json.loads(json.dumps(summary.to_dict()))["channels"][0]["name"] == "a"
 
 
+@pytest.mark.parametrize(("ticks", "unit"), [(1, "s"), (10**3, "ms"), (10**6, "us"), (10**9, "ns")])
+def test_a_clock_that_counts_from_1970_has_its_unit(ticks: int, unit: str) -> None:
+    """A horizon of 24 h would be 24 of these ticks."""
+    moments = (1_767_225_600 + np.array([0, 40, 90, 0, 50, 70])) * ticks
+
+    def notes(times: Any, stated: str | None) -> str:
+        frame = pd.DataFrame({"i": [1, 1, 1, 2, 2, 2], "t": times, "x": np.arange(6.0)})
+        return "\n".join(describe(from_wide(frame, id="i", time="t", unit=stated)).notes)
+
+    span = f"times from {moments.min()} to {moments.max()} look like {unit} since 1970: is 'h' their unit"
+    assert span in notes(moments, "h")
+    quiet = [
+        (moments, unit),
+        (moments, None),
+        (moments, "cycles"),
+        (np.arange(6.0), "h"),
+        (pd.to_datetime(moments), "h"),
+    ]
+    for times, stated in [*quiet, (moments, {"s": "seconds", "us": "µs"}.get(unit, unit))]:
+        assert "1970" not in notes(times, stated)
+
+
 def test_regular_data_is_called_regular() -> None:
     data = IrregularDataset([IrregularSeries(np.ones((4, 1)), [0, 1, 2, 3])])
     assert any("regularly sampled" in note for note in describe(data).notes)
