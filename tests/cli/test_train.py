@@ -270,7 +270,8 @@ def test_regression(tmp_path: Path) -> None:
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         (
             [*COLUMNS, "--label", "died"],
-            "column 'sex', row 0: found 'm' and further on 'f'; wanted a number: columns without another part are channels",
+            "column 'sex', row 0: found 'm' and further on 'f'; wanted a number: columns without another part are "
+            "channels",
         ),
         ([*CLASSIFY, "--horizon", "3h"], "--horizon: belongs to --task forecast, found classify"),
         ([*CLASSIFY, "--smoothing"], "--smoothing: belongs to --task forecast, found classify"),
