@@ -36,9 +36,37 @@ def test_numbers() -> None:
     assert summary.missing == pytest.approx(7 / 18)
     assert summary.labels == {"kind": "class", "counts": {"no": 1, "yes": 2}}
     notes = "\n".join(summary.notes)
-    for words in ("1 series have a single", "1 gaps are 0", "never observed: never", "constant: flat", "fewer than 10"):
+    for words in (
+        "1 series has a single",
+        "1 gap is 0",
+        "1 channel was never observed: never",
+        "1 channel is constant: flat",
+        "classes have fewer than 10",
+    ):
         assert words in notes
     assert json.loads(json.dumps(summary.to_dict()))["channels"][0]["name"] == "a"
+
+
+@pytest.mark.parametrize(("ticks", "unit"), [(1, "s"), (10**3, "ms"), (10**6, "us"), (10**9, "ns")])
+def test_a_clock_that_counts_from_1970_has_its_unit(ticks: int, unit: str) -> None:
+    """A horizon of 24 h would be 24 of these ticks."""
+    moments = (1_767_225_600 + np.array([0, 40, 90, 0, 50, 70])) * ticks
+
+    def notes(times: Any, stated: str | None) -> str:
+        frame = pd.DataFrame({"i": [1, 1, 1, 2, 2, 2], "t": times, "x": np.arange(6.0)})
+        return "\n".join(describe(from_wide(frame, id="i", time="t", unit=stated)).notes)
+
+    span = f"times from {moments.min()} to {moments.max()} look like {unit} since 1970: is 'h' their unit"
+    assert span in notes(moments, "h")
+    quiet = [
+        (moments, unit),
+        (moments, None),
+        (moments, "cycles"),
+        (np.arange(6.0), "h"),
+        (pd.to_datetime(moments), "h"),
+    ]
+    for times, stated in [*quiet, (moments, {"s": "seconds", "us": "µs"}.get(unit, unit))]:
+        assert "1970" not in notes(times, stated)
 
 
 def test_regular_data_is_called_regular() -> None:
@@ -55,9 +83,17 @@ def notes_of(**columns: Any) -> str:
     return "\n".join(describe(from_wide(table, id="i", time="t", static=static)).notes)
 
 
+def test_events_are_no_constant_channels() -> None:
+    """A column of ones, as the guide has it: they happen, or they do not."""
+    log = pd.DataFrame({"i": [1, 1, 1, 2, 2, 2], "t": [0.0, 1, 3, 0, 2, 3], "what": list("aabbac"), "x": 1.0})
+    roles: dict[str, Any] = {"id": "i", "time": "t", "channel": "what", "value": "x"}
+    assert "constant" not in "\n".join(describe(from_long(log, **roles)).notes)
+    assert "2 channels are constant: a, b" in "\n".join(describe(from_long(log.assign(x=2.0), **roles)).notes)
+
+
 def test_what_describes_a_series_is_no_channel() -> None:
     notes = notes_of(age=np.arange(12.0), ward=np.arange(12) % 3)
-    assert "2 channels never change within a series: age, ward; if they describe it, they are static" in notes
+    assert "2 channels never change within a series: age, ward; what describes a series is static" in notes
     assert "never change" not in notes_of()
     assert "never change" not in notes_of(one=np.ones(12))  # constant over all series, as another note says
 
@@ -91,6 +127,9 @@ def test_names_that_may_mean_the_same() -> None:
     table = pd.DataFrame({"i": 1, "t": [0.0, 1.0], "c": ["heart rate", "Heart_Rate "], "v": 1.0})
     notes = describe(from_long(table, id="i", time="t", channel="c", value="v")).notes
     assert "channels 'Heart_Rate ' and 'heart rate' differ only in spelling: do they mean the same?" in notes
+    table = pd.DataFrame({"i": 1, "t": [0.0, 1, 2, 3, 4], "c": ["a", "A", "b", "B", "a "], "v": 1.0})
+    notes = describe(from_long(table, id="i", time="t", channel="c", value="v")).notes
+    assert "channels 'A' and 'a' (and 2 further pairs) differ only in spelling: do they mean the same?" in notes
 
 
 @pytest.mark.parametrize("labels", ["class", "number", "none"])

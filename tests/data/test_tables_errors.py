@@ -97,6 +97,8 @@ def test_wide(change: dict[str, Any], extra: dict[str, Any], words: str) -> None
         ('i,t,x\n1,0,"1,005.5"\n', r"column 'x', row 0: found '1,005.5'; .* or thousands\?"),
         ('i,t,x\n1,"0,5",5\n', r"column 't', row 0: found '0,5'; wanted .* \(a decimal comma"),
         ('i,t,x\n1,0,"5,5 mg"\n', "found '5,5 mg'; wanted a number: columns"),
+        ("i,t,x\n1,0,7.\n1,1,<5\n1,2,>9\n1,3,<5\n1,4,1e-3\n", "row 1: found '<5' and further on '>9'; wanted a number"),
+        ("i,t,x\n1,0,a\n1,1,b\n1,2,c\n1,3,d\n1,4,e\n", "row 0: found 'a' and further on 'b', 'c', 'd', …; wanted"),
         ("i,t,x\n1,8:30,5\n", r"column 't', row 0: found '8:30'; wanted .* \(a time of day needs its date\)"),
         ("i,t,x\n1,2031-05-01 08:00,5\n1,2031-05-01 09:00Z,5\n", "row 1: found '2031-05-01 09:00Z' after '"),
         ("i,t,x\n1,2031-05-01T08:00Z,5\n1,3,5\n", r"row 1: found '3' after .* wanted numbers alone, or dates"),

@@ -40,3 +40,13 @@ def test_sweeps(name: str, sentence: str, better: bool, tmp_path: Path, monkeypa
     assert (float(line.rpartition(" ")[2]) < default) is better
     assert CliRunner().invoke(app, ["report", "sweep"]).exit_code == 0
     assert Path("runs/sweep/report/index.html").is_file()
+
+
+def test_the_file_for_a_table_is_one_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (text,) = [block.text for block in blocks(PAGE) if "[task.table]" in block.text and block.language == "toml"]
+    Path("ward.toml").write_text(text, encoding="utf-8")
+    Path("visits.csv").touch()
+    sweep = file_sweep(Path("ward.toml"), quick=False, settings=[], device="cpu")
+    sweep.target.check_settings(sweep.space.example())
+    assert set(sweep.space.parameters) == {"lr", "hidden_size", "dropout"}

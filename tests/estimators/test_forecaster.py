@@ -135,6 +135,20 @@ def test_tables_dates_and_static_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(table(), at="+1h"), model.predict(table(), at="+1h"))
 
 
+def test_what_is_asked_can_be_explained() -> None:
+    """With static columns, which are channels of the network, and questions in any order."""
+    model = TIDESForecaster("2h", id="pump", time="when", static=["kind"], unit="h", **QUICK).fit(table())
+    questions = model.ask(table(), at=["+2h", "+30min"])
+    assert questions.unit == "h"
+    batch = tides.data.collate(questions)
+    found = tides.explain.attribute(model.model_, batch, target=(1, 0))
+    answers = model.predict(table(), at=["+2h", "+30min"])
+    np.testing.assert_allclose(found.answer, answers[:, 0, 0], rtol=1e-4)
+    last = float(questions[0].times[-1])
+    later = tides.explain.suggest_next_time(model.model_, batch, [last + 0.5, last + 1.0], task=model.task_)
+    assert later.time in later.candidates.tolist()
+
+
 def test_dates_are_those_of_the_data_set_that_is_asked() -> None:
     days = pd.Timedelta(days=10)
     first, later = (

@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_score, cross_validate, train_test_
 
 from tests.estimators.series import FAST, levels
 from tides.data import IrregularDataset, from_wide
-from tides.errors import ConfigError, DataError
+from tides.errors import DataError
 from tides.estimators import TIDESClassifier, TIDESForecaster
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 1}
@@ -70,11 +70,13 @@ def test_times_beside_arrays_may_be_lists_of_dates_and_any_series() -> None:
         np.testing.assert_array_equal(plain.predict_proba(X, times=same), plain.predict_proba(X, times=hours))
 
 
-def test_channels_are_not_named_beside_a_long_table() -> None:
+def test_channels_of_a_long_table_are_chosen_once() -> None:
     long = smokers("light", "heavy").drop(columns="smokes").rename(columns={"x": "value"}).assign(item="x")
     roles: dict[str, Any] = {"id": "p", "time": "t", "label": "y", "channel": "item", "value": "value"}
-    with pytest.raises(ConfigError, match="channels: found 'x' beside channel='item'; wanted channels for wide tables"):
-        TIDESClassifier(**roles, channels=["x"], **QUICK).fit(long)
+    model = TIDESClassifier(**roles, channels=["x"], **QUICK).fit(long)
+    assert model.schema_.channels == ("x",)
+    notes = long.assign(item="notes", value=0.5)
+    np.testing.assert_array_equal(model.predict_proba(pd.concat([long, notes])), model.predict_proba(long))
 
 
 def test_plain_series_are_told_their_unit() -> None:

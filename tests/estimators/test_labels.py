@@ -53,6 +53,21 @@ def test_an_index_that_is_only_nearly_the_ids_is_refused(change: Any) -> None:
         model.fit(numbered(), labels.rename(index=change))
 
 
+def test_an_index_of_ids_may_hold_others_too() -> None:
+    """As the label table of a hospital does beside the charts of one ward."""
+    table = numbered()
+    labels = pd.Series({100 + i: i % 2 for i in range(24)}, name="died").rename_axis("p")
+    more = pd.concat([pd.Series({7: 1, 300: 0}), labels]).rename_axis("p").sample(frac=1, random_state=0)
+    weights = more * 2.0 + 1
+    model = TIDESClassifier(id="p", time="t", **QUICK).fit(table, more, sample_weight=weights)
+    same = TIDESClassifier(id="p", time="t", **QUICK).fit(table, labels, sample_weight=weights.loc[labels.index])
+    np.testing.assert_array_equal(model.predict_proba(table), same.predict_proba(table))
+    assert model.score(table, more) == model.score(table, labels)
+    for wrong in (more.rename_axis("stay"), more.drop(100), pd.concat([more, more])):
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            model.fit(table, wrong)
+
+
 @pytest.mark.parametrize(
     ("odd", "message"),
     [

@@ -4,6 +4,7 @@ from copy import copy
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from tests.estimators.series import FAST, levels, relaxing
 from tides.data import IrregularDataset
@@ -152,6 +153,27 @@ def test_classes_and_numbers_are_scored_as_they_were_answered() -> None:
     assert card["metrics"]["mse"][0] == pytest.approx(np.mean((predicted - np.arange(24)) ** 2), rel=1e-12)
     assert card["metrics"]["r2"] == [pytest.approx(regressor.score(numbers), rel=1e-12), None, None]
     assert scorecard(regressor, numbers[:1])["metrics"]["r2"] == [None, None, None]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_average_precision_says_of_which_class(weighted: bool) -> None:
+    """With one rare class that of the other is nearly 1, whatever the model knows."""
+    few = [0, 6, 7]
+    series = [one.replace(label=int(i in few)) for i, one in enumerate(levels(24))]
+    if weighted:
+        series = [one.replace(weight=1.0 + i) for i, one in enumerate(series)]
+    data = IrregularDataset(series, channels=("a", "b"), class_names=("stays", "churns"))
+    model = TIDESClassifier(**{**FAST, "epochs": 1}).fit(data)
+    metrics, p = scorecard(model, data)["metrics"], model.predict_proba(data)
+    churns = np.isin(np.arange(24), few)
+    weights = 1.0 + np.arange(24) if weighted else np.ones(24)
+    assert "auprc" not in metrics
+    of = dict(zip(model.classes_, p.T, strict=True))
+    for name, truth in (("churns", churns), ("stays", ~churns)):
+        wanted = average_precision_score(truth, of[name], sample_weight=weights)
+        assert metrics[f"auprc of {name}"][0] == pytest.approx(wanted, rel=1e-12)
+    assert metrics["accuracy of always stays"] == [np.average(~churns, weights=weights), None, None]
 
 
 def test_classes_that_the_model_does_not_know_are_named() -> None:

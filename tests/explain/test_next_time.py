@@ -130,6 +130,25 @@ def test_an_observation_is_put_in_its_place() -> None:
     assert bool(more.observed[0, 3].all())
 
 
+@pytest.mark.parametrize("observed", [True, False])
+def test_static_channels_stay_what_they_are(observed: bool) -> None:
+    """The same uncertainty as without them, of a model that does not look at them; any other channel is refused."""
+    given = question(40.0)
+    wide = torch.cat([given.values, torch.full_like(given.values, 3.0)], dim=-1)
+    known = torch.cat([given.observed, torch.full_like(given.observed, observed)], dim=-1)
+    static = replace(given, values=wide, observed=known)
+    plain = suggest_next_time(Nearest().eval(), given, [20.0, 38.0], task=GAUSSIAN)
+    found = suggest_next_time(Nearest().eval(), static, [20.0, 38.0], task=GAUSSIAN)
+    torch.testing.assert_close(found.gain, plain.gain)
+    more = with_observation(static, torch.tensor([38.0]), torch.tensor([[7.0, 8.0]]).double())
+    at = int((more.times[0] == 38.0).nonzero())
+    assert more.values[0, at].tolist() == [7.0, 8.0, 3.0, 3.0]
+    assert more.observed[0, at].tolist() == [True, True, observed, observed]
+    wide[0, 0, 3] = 4.0
+    with pytest.raises(ConfigError, match="they forecast 2 channels of 4, and the others change"):
+        suggest_next_time(Nearest().eval(), static, [20.0], task=GAUSSIAN)
+
+
 def test_what_has_no_answer_is_refused() -> None:
     given = question(40.0)
     with pytest.raises(ConfigError, match="no uncertainty"):

@@ -20,7 +20,7 @@ def evaluate(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
     ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
+        bool, typer.Option("--ignore-new", help="Columns and channels the model does not know are left out.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

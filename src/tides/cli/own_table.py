@@ -7,13 +7,11 @@ from tides.errors import ConfigError
 
 
 def estimator_of(folder: Path, *, ignore_new: bool) -> Any:
-    """The estimator in a model folder; with `ignore_new` it leaves out columns that it does not know."""
+    """The estimator in a model folder; with `ignore_new` it leaves out columns and channels that it does not know."""
     from tides.estimators.folder import load_estimator
 
     estimator: Any = load_estimator(folder)
     if ignore_new:
-        if estimator.channel is not None:
-            raise ConfigError(f"--ignore-new: {folder} reads long tables; leave out the rows of unknown channels")
         estimator.channels = list(estimator.schema_.channels)
     return estimator
 

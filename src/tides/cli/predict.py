@@ -27,7 +27,7 @@ def predict(
         float | None, typer.Option(help="Forecasts: share of values inside the intervals; 0.9 by default.")
     ] = None,
     ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Columns the model does not know are left out.")
+        bool, typer.Option("--ignore-new", help="Columns and channels the model does not know are left out.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -103,6 +103,8 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
         method = "gaussian"
         print(f"note: {obstacle}; intervals are gaussian ones", file=sys.stderr)
     asked = query_times(f"+{estimator.horizon_!r}" if at is None else at, data, estimator.schema_, zone=zone)
+    for note in _out_of_reach(estimator, data, asked):
+        print(f"note: {note}", file=sys.stderr)
     mean = estimator.predict(data, asked)
     low, high = estimator.predict_interval(data, asked, coverage, method=method)
     n, q, c = mean.shape
@@ -113,6 +115,24 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
     }
     answers = {"channel": list(estimator.schema_.channels) * (n * q)}
     return _beside(named, answers | {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()})
+
+
+def _out_of_reach(estimator: Any, data: Any, asked: Any) -> list[str]:
+    """What is said of asked times about which the network has learnt nothing, or of which it has seen nothing."""
+    import numpy as np
+
+    ends = [(data.times(i)[0], data.times(i)[-1]) for i in range(len(data))]
+    reach = estimator.horizon_ * (1 + 1e-9)
+    total = sum(map(len, asked))
+    beyond = sum(int(np.sum(times - last > reach)) for times, (_, last) in zip(asked, ends, strict=True))
+    before = sum(int(np.sum(times < first)) for times, (first, _) in zip(asked, ends, strict=True))
+    notes = []
+    if beyond:
+        span = f"{estimator.horizon_:g} {data.unit or ''}".rstrip()
+        notes.append(f"{beyond} of {total} asked times lie beyond the horizon of {span}: nothing was learnt about them")
+    if before and not estimator.smoothing:
+        notes.append(f"{before} of {total} asked times lie before the first observation: nothing was known then")
+    return notes
 
 
 def _dates(times: Any, schema: Any, zone: str | None) -> Any:

@@ -28,7 +28,8 @@ def train(
     channel: Annotated[str | None, typer.Option(help="Long tables: column that names the channel.")] = None,
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
     channels: Annotated[
-        str | None, typer.Option(help="Columns that were measured, comma separated; all others by default.")
+        str | None,
+        typer.Option(help="Columns that were measured, or channels of a long table, comma separated; all by default."),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups that are never split.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time: s, min, h, d; dates are expressed in it.")] = None,

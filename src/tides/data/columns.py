@@ -80,14 +80,31 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
         return _to_numpy(trimmed.cast(pa.bool_()).cast(pa.float64()))
     except pa.ArrowInvalid:
         pass
-    for at, text in enumerate(trimmed.to_pylist()):
-        try:
-            pa.scalar(text, pa.string()).cast(pa.float64())
-        except pa.ArrowInvalid:
-            raise DataError(
-                f"{where}, row {row + at}: found {text!r}; wanted a number{comma_hint(text)}{hint}"
-            ) from None
-    raise AssertionError("a column that does not convert has an entry that does not")
+    odd = _no_numbers(trimmed)
+    # Whoever mends the first one should know of the others.
+    more = f" and further on {', '.join(map(repr, odd[1:4]))}{', …' if len(odd) > 4 else ''}" if odd[1:] else ""
+    at = pc.index(trimmed, odd[0]).as_py()
+    raise DataError(f"{where}, row {row + at}: found {odd[0]!r}{more}; wanted a number{comma_hint(odd[0])}{hint}")
+
+
+def _no_numbers(column: Any) -> list[str]:
+    """The distinct entries that do not convert, in order of appearance."""
+    import pyarrow.compute as pc
+
+    distinct = column.unique().drop_null()
+    # Numbers that are written as most are need not be tried one by one.
+    rest = distinct.filter(pc.invert(pc.match_substring_regex(distinct, r"^[+-]?\d+(\.\d*)?$")))
+    return [text for text in rest.to_pylist() if not _converts(text)]
+
+
+def _converts(text: str) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.scalar(text, pa.string()).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def comma_hint(text: str) -> str:

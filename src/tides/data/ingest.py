@@ -19,6 +19,7 @@ from tides.data.attributes import (
     encode_static,
     encode_weights,
 )
+from tides.data.chosen import Chosen, only, picked
 from tides.data.clock import ClockReader, settle_clock
 from tides.data.columns import Coder, numbers, ranked
 from tides.data.dataset import IrregularDataset
@@ -44,6 +45,7 @@ class _Reader:
         self.channels = Coder(self.where(roles.channel or ""), text=table.text, required=True)
         self.codes = {name: Coder(self.where(name), text=table.text) for name in roles.per_series}
         self.earliest: Any = None
+        self.chosen = None if roles.chosen is None else Chosen(roles.chosen, self.channels.where)
 
     def where(self, column: str) -> str:
         return f"{self.table.name}: column {column!r}"
@@ -60,18 +62,24 @@ class _Reader:
             # First, so that what is said about an empty row is that it belongs to nothing.
             key = self._keys(columns[self.roles.id], row)
             time = self.clock.read(columns[self.roles.time], row)
-            lowest = time.min()
-            self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
-            yield Rows(
-                key=key,
-                time=time,
-                values=[numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values],
-                codes={name: coder.encode(columns[name], row) for name, coder in self.codes.items()},
-                channel=None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row),
-            )
+            channel = None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row)
+            kept = None
+            if channel is not None and self.chosen is not None:
+                kept = self.chosen.rows(channel, self.channels.values, key)
+                columns = only(columns, kept, self.roles)
+            values = [numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values]
+            codes = {name: coder.encode(columns[name], row) for name, coder in self.codes.items()}
+            rows = Rows(key, time, values, codes, channel)
+            if kept is not None:
+                rows = picked(rows, kept, row)
             row += size
-        if row == 0:
-            raise DataError(f"{self.table.name}: the table has no rows")
+            if len(rows.time):
+                lowest = rows.time.min()
+                self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
+                yield rows
+        if self.earliest is None:
+            what = "" if row == 0 or self.chosen is None else f" of the channels {shown(self.chosen.names)}"
+            raise DataError(f"{self.table.name}: the table has no rows{what}")
 
     def _keys(self, column: Any, row: int) -> NDArray[np.integer[Any]]:
         """Whole-number ids are their own keys; all others are numbered."""
@@ -137,6 +145,8 @@ def ingest(
     clock = settle_clock(reader.clock, unit or (schema.unit if schema else None), reader.earliest, *known)
     merged, times = assemble(blocks, clock, folder, n_channels=len(channels), long=roles.channel is not None)
     ids = merged.keys if series_names is None else np.array(series_names, object)[merged.keys]
+    if reader.chosen is not None:
+        reader.chosen.warn(key_rank, series_names, merged.keys)
     base = Schema(channels, clock.unit, clock.origin, offset=0 if clock.resolution else clock.zero)
     return _finish(reader, merged, times, ids, base, unlabelled, label_kind, ordinal, schema)
 
@@ -167,6 +177,7 @@ def _joined(chunks: Iterator[Rows]) -> Rows:
     parts: dict[Any, list[NDArray[Any]]] = {}
     for chunk in chain((first, second), chunks):
         columns: dict[Any, NDArray[Any] | None] = {"key": chunk.key, "time": chunk.time, "channel": chunk.channel}
+        columns["number"] = chunk.numbers
         columns |= {("value", i): column for i, column in enumerate(chunk.values)}
         columns |= {("code", name): column for name, column in chunk.codes.items()}
         for name, column in columns.items():
@@ -181,6 +192,7 @@ def _joined(chunks: Iterator[Rows]) -> Rows:
         values=[np.concatenate(parts.pop(("value", i))) for i in range(n_values)],
         codes={name: np.concatenate(parts.pop(("code", name))) for name in code_names},
         channel=np.concatenate(parts.pop("channel")) if "channel" in parts else None,
+        numbers=np.concatenate(parts.pop("number")) if "number" in parts else None,
     )
 
 
@@ -207,14 +219,18 @@ def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], 
         return found, None
     values = reader.channels.typed(names=True)
     names = [class_name(value) for value in values]
+    if reader.chosen is not None:
+        return reader.chosen.names, reader.chosen.order(names, schema)
     if schema is None:
         rank = ranked(values, reader.channels.where)
         return tuple(names[i] for i in np.argsort(rank)), rank
     place = {name: i for i, name in enumerate(schema.channels)}
     unknown = sorted(set(names) - set(place))
     if unknown:
-        known = shown(schema.channels)
-        raise DataError(f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's: {known}")
+        raise DataError(
+            f"{reader.channels.where}: channel {unknown[0]!r} is not among the schema's: {shown(schema.channels)}. "
+            "Leave out its rows, or name the channels to read (`--ignore-new` in commands)"
+        )
     return schema.channels, np.array([place[name] for name in names], np.int64)
 
 

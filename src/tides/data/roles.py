@@ -20,6 +20,8 @@ class Roles:
     static: tuple[str, ...]
     group: str | None
     weight: str | None = None
+    chosen: tuple[str, ...] | None = None
+    """Long tables: the channels whose rows are read, and their order; None for all, in order of their names."""
 
     @property
     def per_series(self) -> tuple[str, ...]:

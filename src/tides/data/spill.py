@@ -57,7 +57,7 @@ class RowSpill:
         fields: dict[str, NDArray[Any]] = {"key": rows.key, "time": rows.time}
         if rows.channel is not None:
             fields["channel"] = rows.channel
-        fields["row"] = np.arange(self._rows, self._rows + len(rows.key))
+        fields["row"] = np.arange(self._rows, self._rows + len(rows.key)) if rows.numbers is None else rows.numbers
         fields |= {f"code {name}": rows.codes[name] for name in self._names}
         if self._dtype is None:
             # Ids of later files may be wider than those of the first one.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
-from tides.data.summary_notes import codes_for_missing, look_alikes, some, still_channels
+from tides.data.summary_notes import codes_for_missing, counted, look_alikes, since_1970, some, still_channels
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -75,6 +75,7 @@ def describe(data: IrregularDataset) -> Summary:
         static=data.static_names,
         notes=(
             *_notes(lengths, gaps, channels, labels),
+            *since_1970(data, times),
             *codes_for_missing(data, channels),
             *still_channels(data, channels),
             *look_alikes(data),
@@ -132,22 +133,28 @@ def _notes(
     notes = []
     single = int((lengths <= 1).sum())
     if single:
-        notes.append(f"{single} series have a single time step: they carry no gap")
+        notes.append(f"{single} series {'has' if single == 1 else 'have'} a single time step: no gap")
     ties = int((gaps == 0).sum())
     if ties:
-        notes.append(f"{ties} gaps are 0: several steps at one time")
+        notes.append(f"{counted(ties, 'gap is', 'gaps are')} 0: several steps at one time")
     positive = gaps[gaps > 0]
     if len(positive) and np.ptp(positive) <= 1e-9 * positive.max():
         notes.append("all gaps are equal: this data is regularly sampled")
     never = [channel.name for channel in channels if channel.observed == 0]
     if never:
-        notes.append(f"{len(never)} channels were never observed: {some(never)}")
-    flat = [channel.name for channel in channels if channel.observed > 1 and channel.min == channel.max]
+        notes.append(f"{counted(len(never), 'channel was', 'channels were')} never observed: {some(never)}")
+    flat = [one.name for one in channels if one.observed > 1 and one.min == one.max and not _is_event(one)]
     if flat:
-        notes.append(f"{len(flat)} channels are constant: {some(flat)}")
+        notes.append(f"{counted(len(flat), 'channel is', 'channels are')} constant: {some(flat)}")
     if labels is not None and labels["kind"] == "class":
         counts = labels["counts"]
         rare = [name for name, count in counts.items() if count < 10]
         if rare:
-            notes.append(f"{len(rare)} classes have fewer than 10 series: {some(rare)}")
+            what = counted(len(rare), "class has", "classes have")
+            notes.append(f"{what} fewer than 10 series: {some(rare)}")
     return tuple(notes)
+
+
+def _is_event(channel: ChannelSummary) -> bool:
+    """A one wherever something happened: its times say what there is to say."""
+    return channel.min == channel.max == 1 and channel.missing > 0

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
+from tides.errors import DataError
+from tides.units import seconds_per
 
 # So many series say whether a channel ever changes within one, and at least so many of them must have two values.
 _LOOKED_AT = 200
@@ -18,6 +21,9 @@ _CROWDED = 0.5
 _NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
 # So many channels are shown with their values.
 _EXAMPLES = 3
+# Ticks per second of clocks that count from 1970, and the seconds at which the years 2000 and 2100 begin.
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_YEARS = (946_684_800, 4_102_444_800)
 _MARKS = re.compile(r"[\s_-]+")
 
 
@@ -30,6 +36,24 @@ class Measured(Protocol):
     def min(self) -> float | None: ...
     @property
     def max(self) -> float | None: ...
+
+
+def since_1970(data: IrregularDataset, times: Sequence[NDArray[np.float64]]) -> list[str]:
+    """Numbers that count from 1970 in another unit than the stated one, in which a horizon of "24h" would be read."""
+    ends = [(one[0], one[-1]) for one in times if len(one)]
+    if data.schema.origin is not None or not ends:
+        return []
+    low, high = min(first for first, _ in ends) + data.schema.offset, max(last for _, last in ends) + data.schema.offset
+    likely = next(
+        (unit for unit, ticks in _TICKS.items() if _YEARS[0] * ticks <= low <= high <= _YEARS[1] * ticks), None
+    )
+    try:
+        stated = None if data.unit is None else seconds_per(data.unit)
+    except DataError:
+        return []  # no unit of time, and no horizon is read in it
+    if likely is None or stated in (None, seconds_per(likely)):
+        return []
+    return [f"times from {low:.0f} to {high:.0f} look like {likely} since 1970: is {data.unit!r} their unit?"]
 
 
 def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
@@ -51,7 +75,8 @@ def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list
     ]
     if not still:
         return []
-    return [f"{len(still)} channels never change within a series: {some(still)}; if they describe it, they are static"]
+    what = counted(len(still), "channel never changes", "channels never change")
+    return [f"{what} within a series: {some(still)}; what describes a series is static"]
 
 
 def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
@@ -88,9 +113,11 @@ def look_alikes(data: IrregularDataset) -> list[str]:
     named = {"channels": data.channels, "ids": data.ids, "classes": data.class_names or ()}
     named |= {f"categories of {column.name}": column.categories or () for column in data.schema.static}
     for what, names in named.items():
-        pair = _alike(names)
-        if pair is not None:
-            notes.append(f"{what} {pair[0]!a} and {pair[1]!a} differ only in spelling: do they mean the same?")
+        pairs = _alike(names)
+        if pairs:
+            one, other = pairs[0]
+            more = f" (and {counted(len(pairs) - 1, 'further pair', 'further pairs')})" if pairs[1:] else ""
+            notes.append(f"{what} {one!a} and {other!a}{more} differ only in spelling: do they mean the same?")
     for column in data.schema.static:
         found = len(column.categories or ())
         if found >= 2 * _CONVINCING and found > _CROWDED * len(data):
@@ -98,16 +125,16 @@ def look_alikes(data: IrregularDataset) -> list[str]:
     return notes
 
 
-def _alike(names: Iterable[Any]) -> tuple[Any, Any] | None:
-    """The first two names that are equal but for capitals, marks between words, signs that are not seen, or the form of
-    a letter or number."""
+def _alike(names: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Names that are equal to an earlier one but for capitals, marks between words, signs that are not seen, or the
+    form of a letter or number, each behind that one."""
     seen: dict[str, Any] = {}
+    pairs = []
     for name in names:
-        plain = _plain(str(name))
-        if plain in seen:
-            return seen[plain], name
-        seen[plain] = name
-    return None
+        first = seen.setdefault(_plain(str(name)), name)
+        if first is not name:
+            pairs.append((first, name))
+    return pairs
 
 
 def _plain(name: str) -> str:
@@ -119,6 +146,11 @@ def _plain(name: str) -> str:
             continue
         return str(int(found)) if found == found // 1 else str(found)
     return _MARKS.sub(" ", name.casefold()).strip()
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number and what is counted, in the right form."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def some(names: list[str]) -> str:

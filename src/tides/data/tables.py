@@ -21,6 +21,7 @@ def from_long(
     time: str,
     channel: str,
     value: str,
+    channels: Sequence[str] | None = None,
     label: str | None = None,
     weight: str | None = None,
     static: Sequence[str] = (),
@@ -43,11 +44,14 @@ def from_long(
     labels are classes or numbers; static text is one-hot encoded (`ordinal=True`: numbered). An entry (id, time,
     channel) measured twice raises unless `duplicates` is "mean" or "last" (in row order), and a series without a
     label unless `unlabelled="drop"` leaves such series out, which a warning counts and names.
-    `schema` (of a training set) fixes channels, classes, categories, unit and origin. With `spill=folder`, the
-    rows never have to fit in memory: the data set lives in files there, for as long as you use it.
+    `channels` names those that are read, in their order: rows of others are left out, whatever stands in their values,
+    and a warning counts and names series that have no further row. `schema` (of a training set) fixes channels,
+    classes, categories, unit and origin. With `spill=folder`, the rows never have to fit in memory: the data set lives
+    in files there, for as long as you use it.
     """
     opened = open_table(table)
-    roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group, weight)
+    chosen = None if channels is None else listed(channels, "channels")
+    roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group, weight, chosen)
     return ingest(opened, roles, unit, duplicates, unlabelled, label_kind, ordinal, schema, spill)
 
 

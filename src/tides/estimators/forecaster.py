@@ -202,6 +202,11 @@ class TIDESForecaster(TIDESEstimator):
         questions = self._origins.fixed(rows, per_series, seed)
         return Backtest.of(questions, self.answer(questions))
 
+    def ask(self, X: Any, at: Any = None, *, times: Any = None) -> IrregularDataset:
+        """What `predict` asks the network, for `tides.explain`: series with static features as channels, and the asked
+        times in order."""
+        return self._questions(*self._asked(X, at, times))
+
     @property
     def _origins(self) -> Origins:
         return Origins(self.horizon_, len(self.schema_.channels), self.smoothing)
@@ -260,19 +265,23 @@ class TIDESForecaster(TIDESEstimator):
 
     def _moments(self, X: Any, at: Any, times: Any) -> list[tuple[Array, Array]]:
         """Mean and spread (q, c) of every series, in the order of the questions."""
+        data, asked = self._asked(X, at, times)
+        found = self.answer(self._questions(data, asked))
+        places = [np.argsort(np.argsort(moments, kind="stable"), kind="stable") for moments in asked]
+        return [(mean[place], spread[place]) for (mean, spread), place in zip(found, places, strict=True)]
+
+    def _asked(self, X: Any, at: Any, times: Any) -> tuple[IrregularDataset, list[Array]]:
+        """The series, and the asked times of each as they were asked."""
         check_is_fitted(self)
         data = self._read(X, times, labels="ignored", fitted=True)
         at = f"+{self.horizon_!r}" if at is None else at
         zone = zone_of(X, self.time) if is_table(X) and self.time is not None else None
-        asked = query_times(at, data, self.schema_, counted=is_series(X), zone=zone)
-        orders = [np.argsort(moments, kind="stable") for moments in asked]
-        questions = [
-            ask_at(self._row(one), moments[order], len(self.schema_.channels))
-            for one, moments, order in zip(data, asked, orders, strict=True)
-        ]
-        found = self.answer(IrregularDataset(questions, channels=self._inputs(data)))
-        back = [np.argsort(order) for order in orders]
-        return [(mean[place], spread[place]) for (mean, spread), place in zip(found, back, strict=True)]
+        return data, query_times(at, data, self.schema_, counted=is_series(X), zone=zone)
+
+    def _questions(self, data: IrregularDataset, asked: Sequence[Array]) -> IrregularDataset:
+        c = len(self.schema_.channels)
+        questions = [ask_at(self._row(one), np.sort(moments), c) for one, moments in zip(data, asked, strict=True)]
+        return IrregularDataset(questions, channels=self._inputs(data), unit=data.unit)
 
     def answer(self, questions: IrregularDataset) -> list[tuple[Array, Array]]:
         """Mean and spread (q, c) at the query times of each question of a `backtest`."""

@@ -239,12 +239,8 @@ def _from_table(
             "take a column of ones"
         )
     if columns.channel is not None and columns.value is not None:
-        if schema is None and columns.channels is not None:
-            raise ConfigError(
-                f"channels: found {_some(columns.channels)} beside channel={columns.channel!r}; wanted channels for "
-                "wide tables alone (leave out the rows of other channels)"
-            )
-        return _with_gaps(from_long(X, channel=columns.channel, value=columns.value, **roles), columns, schema)
+        roles |= {"channel": columns.channel, "value": columns.value, "channels": columns.channels}
+        return _with_gaps(from_long(X, **roles), columns, schema)
     channels = columns.channels
     if channels is None:
         table = open_table(X)

@@ -15,13 +15,18 @@ _COLUMNS = {"y": "label", "sample_weight": "weight"}
 def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y") -> Any:
     """`y`, or another argument that is called `name`, in the order of `ids`, the series of `table`.
 
-    A pandas object is placed by its index: the ids, as a frame grouped by id has them, or rows of the table, one for
-    each series, as `drop_duplicates` leaves them. Row numbers, and an index that has nothing to do with either, leave
-    it as it is; one that has only some of the ids would give series the labels of others.
+    A pandas object is placed by its index: the ids, as a frame grouped by id has them (there may be further ones where
+    the index is called `id`), or rows of the table, one for each series, as `drop_duplicates` leaves them. Row numbers,
+    and an index that has nothing to do with either, leave it as it is; one that has only some of the ids would give
+    series the labels of others.
     """
     _refuse_rows(ids, y, table, id, name)
     index = getattr(y, "index", None)
-    if not hasattr(y, "loc") or index is None or len(y) != len(ids):
+    if not hasattr(y, "loc") or index is None:
+        return y
+    if index.name == id and len(y) > len(ids) and index.is_unique and set(ids) <= set(index):
+        return y.loc[ids]
+    if len(y) != len(ids):
         return y
     by_id = set(index) == set(ids)
     if by_id and index.name == id:

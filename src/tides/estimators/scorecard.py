@@ -14,7 +14,7 @@ from tides.estimators.origins import ask_at
 from tides.estimators.regressor import TIDESRegressor
 from tides.estimators.weights import own_weights
 from tides.training.bootstrap import bootstrap
-from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions
+from tides.training.predictions import ClassPredictions, NumberPredictions, Predictions, point_metrics
 
 # Pictures need no more points than this; metrics always count all series.
 _MOST_POINTS = 5000
@@ -44,6 +44,7 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
     if unknown:
         raise DataError(f"label: class {unknown[0]!r} is not among those the model knows, {classes}")
     labels = np.array([classes.index(one) for one in truth.tolist()], np.int64)
+    names = [str(one) for one in classes]
     probabilities = estimator.predict_proba(data)
     weights = own_weights(data)
     shown = _shown(len(labels))
@@ -51,11 +52,28 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
         "task": "classification",
         "series": len(labels),
         "weighed": weights is not None,
-        "metrics": _estimates(ClassPredictions(probabilities, labels, weights)),
-        "classes": [str(one) for one in classes],
+        "metrics": _class_metrics(ClassPredictions(probabilities, labels, weights), names),
+        "classes": names,
         "truth": labels[shown].tolist(),
         "probabilities": probabilities[shown].round(6).tolist(),
     }
+
+
+def _class_metrics(found: ClassPredictions, names: list[str]) -> dict[str, list[float | None]]:
+    """All metrics, and what naming the largest class would give.
+
+    Average precision belongs to a class: that of a rare one, which is mostly meant, says nothing of the other's.
+    """
+    metrics: dict[str, list[float | None]] = {}
+    for name, estimate in _estimates(found).items():
+        if name == "auprc" and len(names) == 2:
+            mirrored = ClassPredictions(found.probabilities[:, ::-1], 1 - found.labels, found.weights)
+            metrics[f"auprc of {names[0]}"] = list(bootstrap(mirrored.metrics()[name], len(found)))
+            name = f"auprc of {names[1]}"
+        metrics[name] = estimate
+    largest = int(np.bincount(found.labels, found.weights, minlength=len(names)).argmax())
+    constant = ClassPredictions(np.eye(len(names))[np.full(len(found), largest)], found.labels, found.weights)
+    return metrics | {f"accuracy of always {names[largest]}": [point_metrics(constant)["accuracy"], None, None]}
 
 
 def _numbers(estimator: TIDESRegressor, data: IrregularDataset) -> dict[str, Any]:

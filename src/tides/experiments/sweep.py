@@ -16,6 +16,7 @@ from tides.experiments import EXPERIMENTS
 from tides.experiments.config import build, default_variant, load, parse_settings, read_toml
 from tides.experiments.runner import Cell
 from tides.experiments.sweep_space import PAPER_SPACES, Choice, Real, Settings, Space, Whole, parse_space
+from tides.experiments.sweep_table import EstimatorName, OwnTable
 from tides.experiments.sweep_target import (
     JUDGED,
     Direction,
@@ -75,10 +76,11 @@ class Result:
 
 @dataclass(frozen=True)
 class _Task:
-    estimator: Literal["classifier", "forecaster"]
+    estimator: EstimatorName
     system: str = "calcium"
     series: int = 200
     seed: int = 0
+    table: OwnTable | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,10 @@ def file_sweep(path: Path, *, quick: bool, settings: Sequence[str], device: str)
             raise ConfigError(f"{meant[0]}: belongs to an experiment; a [task] is judged by its validation loss")
         if quick:
             raise ConfigError("--quick: a [task] has no quick settings; wanted fewer epochs or series in the file")
-        target = EstimatorTarget(task.estimator, task.system, task.series, task.seed, fixed, device)
+        cells = [name for name in ("system", "series") if name in content["task"]]
+        if cells and task.table is not None:
+            raise ConfigError(f"task.{cells[0]}: belongs to simulated cells; leave it out beside [task.table]")
+        target = EstimatorTarget(task.estimator, task.system, task.series, task.seed, fixed, device, task.table)
     elif file.experiment is not None and file.task is None:
         if file.experiment not in EXPERIMENTS:
             raise ConfigError(f"experiment: found {file.experiment!r}, known are {', '.join(EXPERIMENTS)}")

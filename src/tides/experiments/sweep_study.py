@@ -125,7 +125,7 @@ def open_study(
         study.set_user_attr(_IDENTITY, wanted)
     elif found != wanted:
         raise ConfigError(
-            f"--storage {place}: the study {name!r} there has another space, setting or seed; "
+            f"--storage {place}: the study {name!r} there has another space, setting, seed or data; "
             "choose another --storage, or --out, or give your file another name"
         )
     return study

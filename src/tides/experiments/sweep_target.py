@@ -8,15 +8,17 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from tides.data.dataset import IrregularDataset
 from tides.errors import ConfigError, Diverged, TidesError
 from tides.experiments import runner
 from tides.experiments.config import load, put
 from tides.experiments.runner import Cell, Context
 from tides.experiments.sweep_space import Settings
+from tides.experiments.sweep_table import EstimatorName, OwnTable
 from tides.records import read_record
 
 Direction = Literal["minimise", "maximise"]
@@ -126,14 +128,16 @@ class ExperimentTarget:
 
 @dataclass(frozen=True)
 class EstimatorTarget:
-    """An estimator on simulated cells: `classifier` tells their regimes apart, `forecaster` predicts what follows."""
+    """An estimator on simulated cells, whose regimes a `classifier` tells apart while a `forecaster` predicts what
+    follows, or on a table of one's own."""
 
-    estimator: Literal["classifier", "forecaster"]
+    estimator: EstimatorName
     system: str
     series: int
     seed: int
     fixed: Settings
     device: str = field(default="cpu", compare=False)
+    table: OwnTable | None = None
     direction: ClassVar[Direction] = "minimise"
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
@@ -142,28 +146,35 @@ class EstimatorTarget:
         for name in {**self.fixed, **settings}:
             if name.partition(".")[0] not in known or name in ("verbose", "device", "folder"):
                 raise ConfigError(f"{name}: not an argument of {self._kind().__name__} that a sweep may set")
+            if self.table is not None and hasattr(self.table, name):
+                raise ConfigError(f"{name}: says what stands in a table; wanted it in [task.table]")
+        if self.table is not None:
+            self.table.check(self.estimator)
+        elif self.estimator == "regressor":
+            raise ConfigError("task.estimator: simulated cells have classes alone; a regressor needs [task.table]")
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """The same: its data is simulated."""
+        """Raise if settings of this kind, or the data, are not to be had."""
         self.check_settings(settings)
+        self._data()
 
     def score(self, settings: Mapping[str, Any], progress: Progress) -> float:
         """The validation loss of the best epoch."""
-        from tides.data import systems
-
-        data = systems.classification(self.system, self.series, self.seed)
+        data = self._data()
         estimator = self._kind()(**self._arguments(settings), device=self.device, verbose=progress)
         estimator.fit(data)
         losses = [row.get("val_loss") for row in estimator.history_]
         found: list[float] = [loss for loss in losses if loss is not None]
         if not found:
-            raise ConfigError(f"series: found {self.series}, too few to keep any for validation")
+            raise ConfigError(f"series: found {len(data)}, too few to keep any for validation")
         return min(found)
 
     def identity(self) -> dict[str, Any]:
         """All that a score depends on besides what is drawn."""
-        names = ("estimator", "system", "series", "seed", "fixed")
-        return {"experiment": "estimator", **{name: getattr(self, name) for name in names}}
+        found = {"experiment": "estimator", "estimator": self.estimator, "seed": self.seed, "fixed": self.fixed}
+        if self.table is None:
+            return {**found, "system": self.system, "series": self.series}
+        return {**found, "table": asdict(self.table), "data": self._data().fingerprint()}
 
     @property
     def prunable(self) -> bool:
@@ -173,7 +184,18 @@ class EstimatorTarget:
 
     def chosen(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Arguments of the estimator for `tides train`."""
-        return "tides train … --config", self._arguments(settings)
+        found = self._arguments(settings)
+        command = "tides train …"
+        if self.table is not None:
+            command = self.table.command(self.estimator, self.seed, found.pop("horizon", None))
+        return f"{command} --config", found
+
+    def _data(self) -> IrregularDataset:
+        from tides.data import systems
+
+        if self.table is not None:
+            return self.table.read(self.estimator, self.seed)
+        return systems.classification(self.system, self.series, self.seed)
 
     def _arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {"random_state": self.seed}
@@ -182,9 +204,9 @@ class EstimatorTarget:
         return found
 
     def _kind(self) -> Any:
-        from tides.estimators import TIDESClassifier, TIDESForecaster
+        from tides import estimators
 
-        return {"classifier": TIDESClassifier, "forecaster": TIDESForecaster}[self.estimator]
+        return getattr(estimators, f"TIDES{self.estimator.capitalize()}")
 
 
 Target = ExperimentTarget | EstimatorTarget

@@ -48,7 +48,8 @@ def suggest_next_time(
 
     `models` is a forecaster with a Gaussian head (then `task` is the `Forecasting(gaussian=True, …)` it was trained
     with), or an ensemble of forecasters. `cost` is a function of the candidates or one number per candidate, all
-    positive; by default every observation costs the same. All channels are observed at the suggested time.
+    positive; by default every observation costs the same. All channels are observed at the suggested
+    time; those that are not forecast are static ones, the same in every row.
     """
     members = [models] if isinstance(models, nn.Module) else list(models)
     task = task or Forecasting()
@@ -116,10 +117,10 @@ def _expected_after(
     if not bool(known.all()):
         unknown = float(moments[int((~known).nonzero()[0])])
         raise DataError(f"candidates: the forecast at {unknown:g} is no finite number; is it too far ahead?")
-    if mean.shape[-1] != one.values.shape[-1]:
+    if not _further_stay(one, mean.shape[-1]):
         raise ConfigError(
-            f"models: they forecast {mean.shape[-1]} channels of {one.values.shape[-1]}, so that no observation can be "
-            "imagined; train a forecaster of all channels"
+            f"models: they forecast {mean.shape[-1]} channels of {one.values.shape[-1]}, and the others change, so "
+            "that no observation can be imagined; train a forecaster of all channels"
         )
     generator = torch.Generator().manual_seed(seed)
     half = torch.randn((samples + 1) // 2, mean.shape[-1], generator=generator, dtype=torch.float64)
@@ -133,17 +134,27 @@ def _expected_after(
     return _uncertainty(members, task, many).view(m, samples).mean(1)
 
 
+def _further_stay(one: IrregularBatch, c: int) -> bool:
+    """Whether the channels after the first c are the same in all rows."""
+    same = [torch.equal(part[:, 1:, c:], part[:, :-1, c:]) for part in (one.values, one.observed)]
+    return one.values.shape[-1] >= c and all(same)
+
+
 def with_observation(batch: IrregularBatch, times: Tensor, values: Tensor) -> IrregularBatch:
-    """Every series (without padding) with one more fully observed row, values (b, c) at times (b,)."""
+    """Every series (without padding) with one more row, values (b, c) of its first channels at times (b,), all of them
+    observed; further channels, such as static ones, are in it what they were in the last row."""
+    c = values.shape[-1]
+    row = torch.cat([values, batch.values[:, -1, c:]], dim=-1).unsqueeze(1)
+    known = torch.cat([torch.ones_like(values, dtype=torch.bool), batch.observed[:, -1, c:]], dim=-1).unsqueeze(1)
     moments = torch.cat([batch.times, times.to(batch.times).unsqueeze(1)], dim=1)
     order = moments.argsort(dim=1, stable=True)
-    rows = order.unsqueeze(-1).expand(-1, -1, values.shape[-1])
+    rows = order.unsqueeze(-1).expand(-1, -1, row.shape[-1])
     moments = moments.gather(1, order)
-    seen = torch.cat([batch.observed, torch.ones_like(batch.observed[:, :1])], dim=1)
+    seen = torch.cat([batch.observed, known], dim=1)
     first = batch.gaps[:, :1]
     return replace(
         batch,
-        values=torch.cat([batch.values, values.unsqueeze(1)], dim=1).gather(1, rows),
+        values=torch.cat([batch.values, row], dim=1).gather(1, rows),
         times=moments,
         gaps=torch.cat([first, moments.diff(dim=1).to(first.dtype)], dim=1),
         observed=seen.gather(1, rows),

@@ -49,8 +49,8 @@ def confusion(truth: NDArray[np.int64], found: NDArray[np.int64], classes: Seque
 
 
 def ranking(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> Image:
-    """ROC and precision-recall curves, one class against the rest; of two classes the second is enough."""
-    shown = [1] if len(classes) == 2 else list(range(min(len(classes), _MOST_CURVES)))
+    """ROC and precision-recall curves, one class against the rest."""
+    shown = range(min(len(classes), _MOST_CURVES))
     with canvas(1, 2, (10, 4.6)) as (figure, (left, right)):
         left.plot([0, 1], [0, 1], color=COLOURS[6], lw=1, ls="--")
         for position, c in enumerate(shown):

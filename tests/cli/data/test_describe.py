@@ -38,13 +38,17 @@ def test_static_columns_with_commas_or_one_at_a_time(tmp_path: Path, capsys: pyt
         assert json.loads(capsys.readouterr().out)["static"] == ["age", "sex=f", "sex=m"]
 
 
+def test_some_channels_of_a_long_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("i,t,item,x\na,0,hr,40\na,1,note,fine\nb,0,hr,50\nb,0,bp,90\n")
+    words = ["--id", "i", "--time", "t", "--channel", "item", "--value", "x", "--channels", "hr,bp", "--json"]
+    assert run(str(tmp_path / "t.csv"), *words) == 0
+    assert [channel["name"] for channel in json.loads(capsys.readouterr().out)["channels"]] == ["hr", "bp"]
+
+
 def test_some_columns_of_a_wide_table(wide: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As `tides train --channels`: what is neither a channel nor static is left alone."""
     assert run(wide, "--id", "who", "--time", "when", "--channels", "hr", "--json") == 0
     assert [channel["name"] for channel in json.loads(capsys.readouterr().out)["channels"]] == ["hr"]
-    with pytest.raises(ConfigError, match="--channels belongs to a wide table"):
-        main.app(["data", "describe", wide, "--id", "who", "--time", "when", "--channel", "hr", "--value", "out",
-                  "--channels", "hr"])  # fmt: skip
 
 
 def test_long_table_as_json_with_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

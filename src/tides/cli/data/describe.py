@@ -20,7 +20,7 @@ def describe(
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
     channels: Annotated[
         str | None,
-        typer.Option(help="Wide tables: columns that were measured, comma separated; default: all others."),
+        typer.Option(help="Columns that were measured, or channels of a long table, comma separated; all by default."),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     weight: Annotated[str | None, typer.Option(help="Column of weights.")] = None,
@@ -45,16 +45,14 @@ def describe(
 
     if (channel is None) != (value is None):
         raise ConfigError("--channel and --value belong together: a long table has both, a wide table neither")
-    if channel is not None and channels is not None:
-        raise ConfigError("--channels belongs to a wide table; of a long one, --channel names the column of channels")
     roles: dict[str, Any] = {"id": id, "time": time, "label": label, "weight": weight, "group": group}
-    roles |= {"unlabelled": unlabelled}
+    roles |= {"unlabelled": unlabelled, "channels": listed(channels)}
     roles |= {"static": listed(",".join(static or [])), "unit": unit, "duplicates": duplicates, "spill": spill}
     with Console(stderr=True).status(f"reading {table.name}"):
         if channel is not None and value is not None:
             data = from_long(table, channel=channel, value=value, **roles)
         else:
-            data = from_wide(table, channels=listed(channels), **roles)
+            data = from_wide(table, **roles)
         summary = summarise(data)
         if plot is not None:
             plot_summary(data, summary, plot)

@@ -1,0 +1,82 @@
+"""A sweep's data from somebody's own table: what `tides train` would train on, and the command that does."""
+
+import shlex
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from tides.data.dataset import IrregularDataset
+from tides.data.ingest import Unlabelled
+from tides.data.pivot import Duplicates
+from tides.data.splits import split
+from tides.errors import ConfigError
+
+EstimatorName = Literal["classifier", "regressor", "forecaster"]
+_TASKS: dict[str, tuple[str, Any]] = {
+    "classifier": ("classify", "class"),
+    "regressor": ("regress", "number"),
+    "forecaster": ("forecast", "auto"),
+}
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """The options of `tides train` that say what stands in a table, and which share is kept apart for its score."""
+
+    path: str
+    id: str
+    time: str
+    label: str | None = None
+    weight: str | None = None
+    static: tuple[str, ...] = ()
+    channel: str | None = None
+    value: str | None = None
+    channels: tuple[str, ...] | None = None
+    group: str | None = None
+    unit: str | None = None
+    duplicates: Duplicates = "error"
+    unlabelled: Unlabelled = "error"
+    test: float = 0.2
+
+    def check(self, estimator: EstimatorName) -> None:
+        """Raise for a table that this estimator cannot learn from, before it is read."""
+        if not Path(self.path).exists():
+            raise ConfigError(f"task.table.path: {self.path}: no such file")
+        if self.label is None and estimator != "forecaster":
+            raise ConfigError(f"task.table.label: missing; a {estimator} needs a column of labels")
+        if not 0 <= self.test < 1:
+            raise ConfigError(f"task.table.test: found {self.test}, wanted a share from 0 up to, not including, 1")
+
+    def read(self, estimator: EstimatorName, seed: int) -> IrregularDataset:
+        """The series that `tides train` trains on with this seed; those that it keeps apart choose nothing."""
+        return _read(self, estimator, seed)
+
+    def command(self, estimator: EstimatorName, seed: int, horizon: Any) -> str:
+        """`tides train` for this table, with the same series kept apart."""
+        words = ["tides", "train", self.path, "--task", _TASKS[estimator][0]]
+        for name in ("id", "time", "label", "weight", "static", "channel", "value", "channels", "group", "unit"):
+            found = getattr(self, name)
+            if found:
+                words += [f"--{name}", found if isinstance(found, str) else ",".join(found)]
+        words += ["--horizon", str(horizon)] if horizon is not None else []
+        words += ["--duplicates", self.duplicates, "--unlabelled", self.unlabelled, "--test", f"{self.test:g}"]
+        return shlex.join([*words, "--seed", str(seed), "--out", "model"])
+
+
+@lru_cache(maxsize=1)
+def _read(table: OwnTable, estimator: EstimatorName, seed: int) -> IrregularDataset:
+    from tides.estimators.inputs import Columns, Labels, read_series
+
+    roles = {field.name: getattr(table, field.name) for field in fields(Columns) if field.name != "layout"}
+    labels: Labels = "ignored" if estimator == "forecaster" else "required"
+    data = read_series(
+        Path(table.path),
+        None,
+        Columns(**roles, layout=None),
+        labels=labels,
+        label_kind=_TASKS[estimator][1],
+        schema=None,
+        weights=True,
+    )
+    return split(data, (1 - table.test, table.test), seed=seed)[0] if table.test else data
