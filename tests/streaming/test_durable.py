@@ -137,6 +137,29 @@ def test_a_folder_knows_its_model_before_the_first_observation(tmp_path: Path) -
         DurableSession(StreamSession(classifier(pool="last")), tmp_path)
 
 
+def test_a_journal_alone_does_not_say_whose_it_is(tmp_path: Path) -> None:
+    with DurableSession(StreamSession(MODEL), tmp_path) as session:
+        session.step(1.0, [1.0, 1.0])
+        session.snapshot()
+        session.step(2.0, [1.0, 1.0])
+        journal = (tmp_path / "journal.jsonl").read_bytes()
+    (tmp_path / "journal.jsonl").write_bytes(journal)
+    (tmp_path / "snapshot.safetensors").unlink()
+    with pytest.raises(DataError, match=r"a journal without snapshot\.safetensors"):
+        DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+
+
+def test_a_forgotten_stream_stays_forgotten_after_a_snapshot(tmp_path: Path) -> None:
+    session = DurableSession(uninterrupted(4), tmp_path)
+    session.session.forget("k1")
+    session.snapshot()
+    session._release()
+    again = DurableSession(StreamSession(MODEL), tmp_path)
+    assert sorted(map(str, again.session.keys)) == ["k0", "k2"]
+    again.close()
+
+
 def test_streams_that_a_session_brings_along_survive_a_kill(tmp_path: Path) -> None:
     session = DurableSession(uninterrupted(4), tmp_path)
     session.take(events(session.session, 5, 6))
