@@ -42,6 +42,11 @@ def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -
         yield figure, figure.subplots(rows, columns, **options)
 
 
+def as_written(name: str) -> str:
+    """A name from somebody's data as a label: matplotlib takes what stands between dollars for mathematics."""
+    return name.replace("$", r"\$")
+
+
 def save(figure: Any, folder: Path, name: str) -> str:
     """Write `name`.png and `name`.pdf; the returned data URI is the PNG for an HTML page."""
     folder.mkdir(parents=True, exist_ok=True)
