@@ -49,7 +49,8 @@ def _histogram(axes: Any, numbers: Any, x_label: str, y_label: str, *, logarithm
 
 def _missing(axes: Any, summary: Summary) -> None:
     worst = sorted(summary.channels, key=lambda channel: channel.missing)[-_MOST_CHANNELS:]
-    axes.barh([_as_written(channel.name) for channel in worst], [100.0 * channel.missing for channel in worst], color=_COLOUR)
+    names = [_as_written(channel.name) for channel in worst]
+    axes.barh(names, [100.0 * channel.missing for channel in worst], color=_COLOUR)
     axes.set_xlim(0, 100)
     shown = "" if len(worst) == len(summary.channels) else f", worst {len(worst)} of {len(summary.channels)} channels"
     axes.set_xlabel(f"missing (% of steps{shown})")
