@@ -1,5 +1,6 @@
 """Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
 
+import errno
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ import pytest
 
 from tests.streaming.test_session import classifier, forecaster
 from tides.errors import ConfigError, DataError
-from tides.streaming import DurableSession, StreamSession
+from tides.streaming import DurableSession, StreamSession, durable
 from tides.streaming.events import Event, make_event
 from tides.streaming.journal import Journal
 
@@ -115,6 +116,16 @@ def test_one_folder_one_process(tmp_path: Path) -> None:
     with DurableSession(StreamSession(MODEL), tmp_path), pytest.raises(DataError, match="another process"):
         DurableSession(StreamSession(MODEL), tmp_path)
     DurableSession(StreamSession(MODEL), tmp_path).close()
+
+
+def test_a_disk_without_locks_is_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(durable, "lock_file", refuse)
+    with DurableSession(StreamSession(MODEL), tmp_path) as session:
+        session.step(1.0, [1.0, 1.0])
+    assert DurableSession(StreamSession(MODEL), tmp_path).applied == 1
 
 
 def test_another_models_folder_is_refused(tmp_path: Path) -> None:

@@ -169,7 +169,9 @@ def _lock(path: Path) -> BinaryIO:
     file = path.open("ab")
     try:
         lock_file(file)
-    except OSError:
+    except BlockingIOError:
         file.close()
         raise DataError(f"{path.parent}: another process follows streams with this folder") from None
+    except OSError:
+        pass  # on a disk that knows no locks nothing is locked
     return file
