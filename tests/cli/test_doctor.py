@@ -24,6 +24,11 @@ def test_doctor_knows_what_every_extra_brings() -> None:
     extras = {name for name in project["optional-dependencies"] if name not in ("docs", "dev")}
     # Triton has no extra of its own where torch brings it along.
     assert extras - set(doctor._OPTIONAL.values()) == {"gpu"}
+    for library, extra in doctor._OPTIONAL.items():
+        if not extra.startswith("("):
+            package = {"sklearn": "scikit-learn"}.get(library, library)
+            brought = " ".join(project["optional-dependencies"][extra])
+            assert package in brought, f"{library}: [{extra}] brings {brought}"
 
 
 def test_doctor_names_the_extra_of_a_missing_library(

@@ -40,6 +40,17 @@ def test_a_tick_is_converted_to_the_models_unit(tmp_path: Path) -> None:
         run(str(tmp_path / "model"), "--c", str(tmp_path / "device"), "--unit", "furlong")
 
 
+def test_the_order_of_inputs_and_answers_is_told(tmp_path: Path) -> None:
+    schema = {"channels": ["hr", "spo2"], "class_names": ["well", "ill", "gone"]}
+    save(make("classifier"), tmp_path / "model", metadata={"schema": schema})
+    words = [str(tmp_path / "model"), "--c", str(tmp_path / "device")]
+    said = run(*words)
+    assert "channels, in this order: hr, spo2" in said
+    assert "classes, in this order: well, ill, gone" in said
+    found = json.loads(run(*words, "--json"))
+    assert (found["channels"], found["classes"]) == (["hr", "spo2"], ["well", "ill", "gone"])
+
+
 @pytest.mark.slow
 def test_an_onnx_file_is_written(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="extra `export` is not installed")

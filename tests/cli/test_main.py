@@ -1,4 +1,5 @@
 import errno
+import io
 import subprocess
 import sys
 import warnings
@@ -118,6 +119,17 @@ def test_a_warning_is_one_line_and_is_said_once(
         warnings.showwarning = lambda *args, **kwargs: pytest.fail("shown in the way of other packages")
         main.main()
     assert capsys.readouterr().err == "tides: note: channel 'a' is empty\n"
+
+
+def test_letters_that_a_console_does_not_know_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "argv", ["tides", "data", "list"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    shown.flush()
+    assert end.value.code == 0
+    assert rb"6 \xd7 17984" in shown.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

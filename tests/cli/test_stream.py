@@ -81,11 +81,38 @@ def test_predictions_in_a_file_appear_once(stream: Any, model: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(["--live"], "--state"), (["--batch", "0"], "--batch"), (["--late", "maybe"], "late: found 'maybe'")],
+    [
+        (["--live"], "--state"),
+        (["--fsync"], "--state"),
+        (["--batch", "0"], "--batch"),
+        (["--late", "maybe"], "late: found 'maybe'"),
+    ],
 )
 def test_bad_options(stream: Any, options: list[str], words: str) -> None:
     with pytest.raises(tides.ConfigError, match=words):
         stream([], *options)
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout"])
+def test_a_closed_end_is_named(closed: str, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(tides.ConfigError, match="stdin, stdout: found one closed"):
+        main.app(["stream", str(model)], prog_name="tides", standalone_mode=False)
+
+
+def test_predictions_of_another_state_are_not_added_to(stream: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    stream(lines(3), "--state", str(tmp_path / "state"), "--out", str(out), "--quiet")
+    before = out.read_bytes()
+    with pytest.raises(tides.DataError, match=r"out\.jsonl: found predictions, but .*other knows of no observation"):
+        stream(lines(3), "--state", str(tmp_path / "other"), "--out", str(out))
+    assert out.read_bytes() == before
+
+
+def test_a_pipe_has_no_end_to_go_on_from(stream: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(tides.DataError, match="pipe: with --state wanted a file"):
+        stream(lines(1), "--state", str(tmp_path / "state"), "--out", str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize("content", ["garbage\n", "[]\n", '{"loss": 3}\n'])

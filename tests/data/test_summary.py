@@ -143,3 +143,12 @@ def test_page_of_plots(tmp_path: Path, labels: str) -> None:
     assert (tmp_path / "page.png").stat().st_size > 10_000
     with pytest.raises(DataError, match="cannot be written"):
         plot_summary(data, describe(data), tmp_path / "no" / "page.png")
+
+
+def test_names_with_dollars_are_no_mathematics(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = [rf"$\none{{$ {i}" for i in range(2)]
+    series = [IrregularSeries(np.zeros((2, 2)), np.arange(2.0), label=i, id=str(i)) for i in range(2)]
+    data = IrregularDataset(series, channels=names, class_names=names)
+    plot_summary(data, describe(data), tmp_path / "page.png")
+    assert (tmp_path / "page.png").is_file()

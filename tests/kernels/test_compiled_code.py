@@ -10,7 +10,8 @@ pytest.importorskip("numba", reason="the cpu backend needs numba")
 from numba import njit
 from numba.core.event import Event, EventStatus
 
-from tides.kernels.cpu.compiled_code import Announcement, drop_stale
+from tides.kernels.cpu import compiled_code
+from tides.kernels.cpu.compiled_code import Announcement, compiler, drop_stale
 
 
 def test_code_older_than_any_source_is_forgotten(tmp_path: Path) -> None:
@@ -31,6 +32,17 @@ def test_no_compiled_code_is_no_obstacle(tmp_path: Path) -> None:
 
 def doubled(x: int) -> int:
     return 2 * x
+
+
+def test_where_no_folder_can_be_written_code_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.core.caching.CompileResultCacheImpl._locator_classes", [])
+    compiled_code._is_kept.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+            twice = compiler(set())(doubled)
+        assert twice(3) == 6
+    finally:
+        compiled_code._is_kept.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,15 @@ def test_pages(made: dict[str, Any], pictures: int, words: list[str], tmp_path: 
     assert 'src="http' not in page
 
 
+@pytest.mark.parametrize("made", [CLASSES, FORECASTS], ids=["classes", "forecasts"])
+def test_names_with_dollars_are_no_mathematics(made: dict[str, Any], tmp_path: Path) -> None:
+    odd = r"$\none{$ to 50k"
+    named: dict[str, Any] = {"classes": [odd, odd + "!"], "channels": [odd, "spo2"]}
+    examples = [{**one, "id": odd} for one in made.get("examples", [])]
+    result = {**made, **{name: value for name, value in named.items() if name in made}, "examples": examples}
+    assert write_report(record(result), tmp_path / "report").is_file()
+
+
 @pytest.mark.filterwarnings("error")
 def test_test_series_of_one_class_have_nothing_to_rank(tmp_path: Path) -> None:
     ranking(np.array([0, 0]), np.array([[0.9, 0.1], [0.6, 0.4]]), ["home", "died"], tmp_path)

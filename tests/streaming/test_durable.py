@@ -1,5 +1,6 @@
 """Journal, snapshots and numbers: nothing is lost and nothing is counted twice, wherever the process ends."""
 
+import errno
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ import pytest
 
 from tests.streaming.test_session import classifier, forecaster
 from tides.errors import ConfigError, DataError
-from tides.streaming import DurableSession, StreamSession
+from tides.streaming import DurableSession, StreamSession, durable
 from tides.streaming.events import Event, make_event
 from tides.streaming.journal import Journal
 
@@ -117,6 +118,16 @@ def test_one_folder_one_process(tmp_path: Path) -> None:
     DurableSession(StreamSession(MODEL), tmp_path).close()
 
 
+def test_a_disk_without_locks_is_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(durable, "lock_file", refuse)
+    with DurableSession(StreamSession(MODEL), tmp_path) as session:
+        session.step(1.0, [1.0, 1.0])
+    assert DurableSession(StreamSession(MODEL), tmp_path).applied == 1
+
+
 def test_another_models_folder_is_refused(tmp_path: Path) -> None:
     with DurableSession(StreamSession(MODEL), tmp_path) as session:
         session.step(1.0, [1.0, 1.0])
@@ -135,6 +146,29 @@ def test_a_folder_knows_its_model_before_the_first_observation(tmp_path: Path) -
     session._release()  # killed: there is a journal, and nothing else was stored since
     with pytest.raises(DataError, match="it belongs to another model"):
         DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+
+
+def test_a_journal_alone_does_not_say_whose_it_is(tmp_path: Path) -> None:
+    with DurableSession(StreamSession(MODEL), tmp_path) as session:
+        session.step(1.0, [1.0, 1.0])
+        session.snapshot()
+        session.step(2.0, [1.0, 1.0])
+        journal = (tmp_path / "journal.jsonl").read_bytes()
+    (tmp_path / "journal.jsonl").write_bytes(journal)
+    (tmp_path / "snapshot.safetensors").unlink()
+    with pytest.raises(DataError, match=r"a journal without snapshot\.safetensors"):
+        DurableSession(StreamSession(classifier(pool="last")), tmp_path)
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+
+
+def test_a_forgotten_stream_stays_forgotten_after_a_snapshot(tmp_path: Path) -> None:
+    session = DurableSession(uninterrupted(4), tmp_path)
+    session.session.forget("k1")
+    session.snapshot()
+    session._release()
+    again = DurableSession(StreamSession(MODEL), tmp_path)
+    assert sorted(map(str, again.session.keys)) == ["k0", "k2"]
+    again.close()
 
 
 def test_streams_that_a_session_brings_along_survive_a_kill(tmp_path: Path) -> None:

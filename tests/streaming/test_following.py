@@ -194,6 +194,22 @@ def test_a_source_that_goes_on(tmp_path: Path) -> None:
     assert rest[-1]["probabilities"] == pytest.approx(direct(lines(6))[-1], abs=2e-6)
 
 
+def test_predictions_reach_the_disk_before_they_count_as_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    source, target = os.pipe()
+    os.write(target, "\n".join(lines(3)).encode())
+    os.close(target)
+    with (tmp_path / "out").open("wb") as sink, DurableSession(session(), tmp_path / "state", sync=True) as durable:
+        mark = durable.confirm
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(file))
+        monkeypatch.setattr(durable, "confirm", lambda: (durable.applied and synced.append(-1), mark()))
+        Following(durable.session, sink, print, durable, sync=True).run(source)
+        assert synced.index(sink.fileno()) < synced.index(-1)
+    os.close(source)
+
+
 def test_the_seventh_kill_is_no_different(tmp_path: Path) -> None:
     assert kill_and_compare(tmp_path, count=300, kills=7, seed=0) >= 3
 

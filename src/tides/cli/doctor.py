@@ -12,7 +12,6 @@ _OPTIONAL = {
     "matplotlib": "plots",
     "pandas": "tables",
     "pyarrow": "tables",
-    "polars": "tables",
     "aeon": "uea",
     "sklearn": "sklearn",
     "numba": "speed",

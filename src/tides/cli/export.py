@@ -33,9 +33,12 @@ def export(
         raise ConfigError("--int8 belongs to --c: an ONNX graph keeps the model's own precision")
     graph_mode = parse_mode(mode)
     trained = load(model)
-    report: dict[str, object] = {}
+    profile = Profile.from_metadata({**read_metadata(model), **read_facts(model)})
+    known = profile.unit
+    # Neither C nor ONNX has a place for names; static columns of a forecaster are further channels.
+    names = [*(profile.channels or ()), *(name for column in profile.static for name in column.names)]
+    report: dict[str, object] = {"channels": names, "classes": [*(profile.classes or ())]}
     if c is not None:
-        known = Profile.from_metadata({**read_metadata(model), **read_facts(model)}).unit
         ticks = _in_unit(tick, unit, known)
         written = export_c(trained, c, tick=ticks, int8=int8, unit=known or unit or "time unit")
         report |= {"c": str(c), "weight_bytes": written.weight_bytes, "state_bytes": written.state_bytes}
@@ -51,6 +54,10 @@ def export(
         print(f"try: cc -std=c99 -O2 {c}/tides_step.c {c}/example.c -o example -lm")
     if onnx is not None:
         print(f"{onnx}: {mode} graph, {report['onnx_bytes']} bytes")
+    if names:
+        print(f"channels, in this order: {', '.join(names)}")
+    if profile.classes:
+        print(f"classes, in this order: {', '.join(profile.classes)}")
 
 
 def _in_unit(tick: float, unit: str | None, known: str | None) -> float:

@@ -6,6 +6,7 @@ traceback. A warning of ours becomes one line too, once.
 """
 
 import errno
+import io
 import os
 import sys
 import warnings
@@ -64,6 +65,9 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     if "--debug" not in sys.argv:
         warnings.showwarning = _one_line(warnings.showwarning)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A console or pipe of a few hundred letters shows the codes of others, as stderr does.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _check_launch(arguments)
         app(arguments, prog_name="tides")

@@ -43,13 +43,17 @@ def stream(
     """Follow streams: {"key": "a", "t": 3.5, "x": [1.0, null]} per line in, one prediction per line out."""
     from contextlib import ExitStack
 
-    from tides.errors import ConfigError
+    from tides.errors import ConfigError, DataError
     from tides.streaming import StreamSession
     from tides.streaming.durable import DurableSession
     from tides.streaming.following import Following
 
     if live and state is None:
         raise ConfigError("--live: it needs --state, which knows how far the source was read")
+    if fsync and state is None:
+        raise ConfigError("--fsync: it needs --state, without which nothing is kept")
+    if sys.stdin is None or (sys.stdout is None and out is None):
+        raise ConfigError("stdin, stdout: found one closed, wanted observations and a place for predictions")
     if batch < 1:
         raise ConfigError(f"--batch: found {batch}, wanted at least 1")
     options: dict[str, Any] = {"late": late, "duplicate": duplicate, "reset_after": reset_after, "history": history}
@@ -62,8 +66,18 @@ def stream(
         if state is not None:
             durable = stack.enter_context(DurableSession(session, state, every=every, sync=fsync))
         sink, answered = _open(out, resume=state is not None)
+        if durable is not None and answered > durable.applied == 0:
+            raise DataError(f"{out}: found predictions, but {state} knows of no observation; wanted another --out")
         following = Following(
-            session, sink, _complain, durable, answered=answered, batch=batch, strict=strict, live=live
+            session,
+            sink,
+            _complain,
+            durable,
+            answered=answered,
+            batch=batch,
+            strict=strict,
+            live=live,
+            sync=fsync and out is not None,
         )
         try:
             tally = following.run(sys.stdin.fileno())
@@ -87,6 +101,8 @@ def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:
     out.parent.mkdir(parents=True, exist_ok=True)
     if not resume:
         return out.open("wb"), 0
+    if out.exists() and not out.is_file():
+        raise DataError(f"{out}: with --state wanted a file, whose end says what was answered")
     last = repair_tail(out)
     try:
         line = {"line": 0} if last is None else json.loads(last)

@@ -49,7 +49,8 @@ def _histogram(axes: Any, numbers: Any, x_label: str, y_label: str, *, logarithm
 
 def _missing(axes: Any, summary: Summary) -> None:
     worst = sorted(summary.channels, key=lambda channel: channel.missing)[-_MOST_CHANNELS:]
-    axes.barh([channel.name for channel in worst], [100.0 * channel.missing for channel in worst], color=_COLOUR)
+    names = [_as_written(channel.name) for channel in worst]
+    axes.barh(names, [100.0 * channel.missing for channel in worst], color=_COLOUR)
     axes.set_xlim(0, 100)
     shown = "" if len(worst) == len(summary.channels) else f", worst {len(worst)} of {len(summary.channels)} channels"
     axes.set_xlabel(f"missing (% of steps{shown})")
@@ -65,10 +66,15 @@ def _labels(axes: Any, data: IrregularDataset, summary: Summary) -> None:
         axes.set_ylabel("step times of the first series")
     elif summary.labels["kind"] == "class":
         counts = summary.labels["counts"]
-        axes.bar(list(counts), list(counts.values()), color=_COLOUR)
+        axes.bar([_as_written(name) for name in counts], list(counts.values()), color=_COLOUR)
         axes.set_ylabel("series per class")
     else:
         _histogram(axes, np.ravel(labels), "label", "series")
+
+
+def _as_written(name: str) -> str:
+    """Matplotlib takes what stands between dollars for mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _example(data: IrregularDataset) -> tuple[Any, Any]:

@@ -43,6 +43,11 @@ def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -
         yield figure, figure.subplots(rows, columns, **options)
 
 
+def as_written(name: str) -> str:
+    """A name from somebody's data as a label: matplotlib takes what stands between dollars for mathematics."""
+    return name.replace("$", r"\$")
+
+
 def save(figure: Any, folder: Path, name: str) -> Image:
     """Write `name`.png and `name`.pdf; the PNG is returned for an HTML page."""
     folder.mkdir(parents=True, exist_ok=True)

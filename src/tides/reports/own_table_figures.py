@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tides.reports.drawing import COLOURS, canvas, save
+from tides.reports.drawing import COLOURS, as_written, canvas, save
 from tides.reports.page import Image
 
 Array = NDArray[np.float64]
@@ -43,8 +43,9 @@ def confusion(truth: NDArray[np.int64], found: NDArray[np.int64], classes: Seque
                 dark = shares[i, j] > 0.55
                 axis.text(j, i, str(counts[i, j]), ha="center", va="center", color="white" if dark else "#1b1f24")
         axis.set(xlabel="predicted", ylabel="true", xticks=range(k), yticks=range(k))
-        axis.set_xticklabels(classes, rotation=30 if k > 4 else 0, ha="right" if k > 4 else "center")
-        axis.set_yticklabels(classes)
+        names = [as_written(name) for name in classes]
+        axis.set_xticklabels(names, rotation=30 if k > 4 else 0, ha="right" if k > 4 else "center")
+        axis.set_yticklabels(names)
         return save(figure, folder, "confusion")
 
 
@@ -58,7 +59,7 @@ def ranking(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[st
             if positive.all() or not positive.any():
                 continue
             true_rate, false_rate, precision = _curves(probabilities[:, c], positive)
-            style = {"color": COLOURS[position % len(COLOURS)], "label": classes[c]}
+            style = {"color": COLOURS[position % len(COLOURS)], "label": as_written(classes[c])}
             left.plot(false_rate, true_rate, **style)
             right.plot(true_rate[1:], precision, **style)
             right.axhline(positive.mean(), color=style["color"], lw=0.8, ls=":")
@@ -85,7 +86,7 @@ def _curves(scores: Array, positive: NDArray[np.bool_]) -> tuple[Array, Array, A
 def reliability(truth: NDArray[np.int64], probabilities: Array, classes: Sequence[str], folder: Path) -> Image:
     """How often what was predicted with probability p came true."""
     if len(classes) == 2:
-        said, true, what = probabilities[:, 1], truth == 1, f"probability of {classes[1]}"
+        said, true, what = probabilities[:, 1], truth == 1, f"probability of {as_written(classes[1])}"
     else:
         said, true = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
         what = "probability of the predicted class"
@@ -131,11 +132,11 @@ def forecasts(result: dict[str, Any], unit: str, folder: Path) -> Image:
             axis.set_axis_off()
         for axis, one in zip(grid.flat, examples, strict=False):
             _forecast(axis, one)
-            axis.set_title(one["id"], fontsize=9)
+            axis.set_title(as_written(one["id"]), fontsize=9)
         for axis in grid[-1]:
             axis.set_xlabel(f"time{unit}")
         for axis in grid[:, 0]:
-            axis.set_ylabel(result["channels"][0])
+            axis.set_ylabel(as_written(result["channels"][0]))
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
         return save(figure, folder, "forecasts")

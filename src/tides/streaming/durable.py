@@ -53,6 +53,11 @@ class DurableSession:
             self.applied = self.answered = int(notes["applied"])
             self.numbered = notes["numbered"]
         journalled, answered = self._journal.read()
+        if journalled and not self._snapshot.exists():
+            raise DataError(
+                f"{self.folder}: found a journal without {self._snapshot.name}, which says whose streams it goes on "
+                "with; put that file back, or begin anew in another folder"
+            )
         self.answered = max(self.answered, answered)
         # The process may have been killed between a snapshot and the clearing of its journal.
         newer = [(number, content) for number, content in journalled if number > self.applied]
@@ -164,7 +169,9 @@ def _lock(path: Path) -> BinaryIO:
     file = path.open("ab")
     try:
         lock_file(file)
-    except OSError:
+    except BlockingIOError:
         file.close()
         raise DataError(f"{path.parent}: another process follows streams with this folder") from None
+    except OSError:
+        pass  # on a disk that knows no locks nothing is locked
     return file

@@ -1,6 +1,7 @@
 """`follow`: events in, predictions out, line by line, until the source ends."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Following:
     batch: int = 256
     strict: bool = False
     live: bool = False
+    sync: bool = False
+    """Predictions are on the disk before they count as answered."""
 
     def run(self, source: int) -> Tally:
         """Read until the source ends."""
@@ -105,4 +108,6 @@ class Following:
         lines = [json.dumps(describe_outcome(outcome, self.session), ensure_ascii=False) for outcome in outcomes]
         self.sink.write(("\n".join(lines) + "\n").encode())
         self.sink.flush()
+        if self.sync:
+            os.fsync(self.sink.fileno())
         tally.outcomes.update(outcome.status for outcome in outcomes)

@@ -23,8 +23,15 @@ class StaticField:
     ordinal: bool = False
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """One for each of the numbers it is encoded as."""
+        if self.categories is None or self.ordinal:
+            return (self.name,)
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+    @property
     def width(self) -> int:
-        return 1 if self.categories is None or self.ordinal else len(self.categories)
+        return len(self.names)
 
     def encode(self, value: Any) -> list[float]:
         if _is_missing(value) or value != value:

@@ -69,7 +69,8 @@ def _read_about(session: "StreamSession", state: Mapping[str, Tensor]) -> dict[s
         raise DataError(f"state: not the state of a session: {error!r}") from None
     if identity != session.identity:
         raise DataError(
-            f"state: it belongs to another model (identity {identity[:12]}…, this one is {session.identity[:12]}…)"
+            f"state: it belongs to another model (identity {identity[:12]}…, this one is {session.identity[:12]}…), "
+            "with which its streams cannot go on; begin them anew"
         )
     check_keys(keys)
     return {"keys": keys, "sums": sums}

@@ -23,6 +23,19 @@ PROBE = """
 int main(void) { printf("%d", (int)sizeof(tides_state)); return 0; }
 """
 
+CPP = """
+#include "tides_model.h"
+#include <cstdio>
+int main() {
+    tides_state state;
+    tides_real x[TIDES_CHANNELS] = {}, out[TIDES_OUTPUTS];
+    tides_init(&state);
+    int status = tides_step(&state, 5, x, nullptr, out);
+    // peek
+    std::printf("%d", status);
+}
+"""
+
 
 def build(model: Any, folder: Path, **options: Any) -> Path:
     export_c(model, folder, tick=TICK, **options)
@@ -238,6 +251,20 @@ def test_no_allocation_and_the_announced_sizes(tmp_path: Path) -> None:
         assert int(subprocess.run([tmp_path / "probe"], capture_output=True, check=True).stdout) == sizes.state_bytes
         text = "".join((tmp_path / kind / name).read_text() for name in ("tides_step.c", "tides_layer.h"))
         assert not any(word in text for word in ("malloc", "calloc", "free(", "complex.h"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to call the exported functions from C++")
+@pytest.mark.parametrize("kind", ["classifier", "readout"])
+def test_the_functions_are_called_from_cpp(kind: str, tmp_path: Path) -> None:
+    build(make(kind), tmp_path)
+    peek = "    (void)tides_peek(&state, 7, out);\n" if kind == "readout" else ""
+    (tmp_path / "main.cpp").write_text(CPP.replace("    // peek\n", peek))
+    step = [str(tmp_path / name) for name in ("tides_step.c", "step.o")]
+    subprocess.run(["gcc", *FLAGS, "-c", step[0], "-o", step[1]], check=True)
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    program = tmp_path / "cpp"
+    subprocess.run(["g++", *flags, str(tmp_path / "main.cpp"), step[1], "-o", str(program), "-lm"], check=True)
+    assert subprocess.run([program], capture_output=True, check=True, text=True).stdout == "0"
 
 
 def test_bytes_are_a_quarter(tmp_path: Path) -> None:

@@ -1,10 +1,38 @@
 """Compiled code on disk: it must be younger than every source it was made from, and who waits for it is told so."""
 
 import sys
+import warnings
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from numba import njit
 from numba.core import event
+
+
+def compiler(fastmath: set[str]) -> Any:
+    """A decorator that compiles, and keeps the code on disk where there is room for it."""
+    return njit(cache=_is_kept(), nogil=True, error_model="numpy", fastmath=fastmath)
+
+
+@cache
+def _is_kept() -> bool:
+    """Whether a folder beside the sources, or in the user's cache, can be written: in a container often none can."""
+    try:
+        njit(cache=True)(_probe)
+    except RuntimeError:
+        warnings.warn(
+            "compiled code is not kept, so that every process compiles for about a minute: neither the installation "
+            "nor the user's cache can be written; set NUMBA_CACHE_DIR to a folder that can",
+            stacklevel=1,
+        )
+        return False
+    return True
+
+
+def _probe() -> None:
+    """Never called, and so never compiled."""
 
 
 def drop_stale(folder: Path) -> None:

@@ -7,8 +7,8 @@ The loops are short on purpose: with few arrays each, the compiler can prove tha
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tides.kernels.cpu.compiled_code import compiler
 from tides.kernels.cpu.elementary import EXACT_MATH, exp_and_expm1, quarter_turns, sin_and_cos
 from tides.kernels.cpu.lane_values import load, load_as, spread, store, where_less
 from tides.kernels.cpu.vectors import VECTOR, widest_registers
@@ -16,7 +16,7 @@ from tides.kernels.cpu.vectors import VECTOR, widest_registers
 ZOH, BILINEAR, DIRAC = 0, 1, 2
 METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 
-compiled: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath=EXACT_MATH)
+compiled: Any = compiler(EXACT_MATH)
 
 _SMALLEST_SQUARE = 1e-30
 _TAYLOR_SQUARE = 0.25

@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tides.kernels.cpu.compiled_code import compiler
 from tides.kernels.cpu.elementary import EXACT_MATH
 from tides.kernels.cpu.intervals import compiled
 
 # Sums over a row may be reordered: nothing cancels by design here.
-summing: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath=EXACT_MATH | {"reassoc"})
+summing: Any = compiler(EXACT_MATH | {"reassoc"})
 
 
 # Rows × columns that a core's nearest cache holds twice.

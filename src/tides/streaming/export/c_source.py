@@ -193,6 +193,10 @@ typedef struct {{
 /* What a call answers; unless it is TIDES_OK, the state is as it was. */
 enum {{ TIDES_OK, TIDES_TIME_GOES_BACK, TIDES_VALUE_NOT_FINITE /* or too large */, TIDES_VALUE_MISSING }};
 
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
 /* Nothing has been observed yet. */
 void tides_init(tides_state *state);
 
@@ -200,6 +204,10 @@ void tides_init(tides_state *state);
  * out[TIDES_OUTPUTS] is the answer for everything observed so far. */
 int tides_step(tides_state *state, int64_t t, const tides_real *x, const unsigned char *observed, tides_real *out);
 {peek}
+#ifdef __cplusplus
+}}
+#endif
+
 #endif
 """
 
