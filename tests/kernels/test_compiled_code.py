@@ -1,4 +1,4 @@
-"""Compiled code that is older than a source is not used, and who waits for the compiler is told."""
+"""Compiled code is that of its sources and of its signature, and who waits for the compiler is told."""
 
 import os
 from pathlib import Path
@@ -17,12 +17,15 @@ from tides.kernels.cpu.compiled_code import Announcement, compiler, drop_stale
 def test_code_older_than_any_source_is_forgotten(tmp_path: Path) -> None:
     cache = tmp_path / "__pycache__"
     cache.mkdir()
-    ages = {"caller.py": 10, "called.py": 30, "__pycache__/old.nbi": 20, "__pycache__/new.nbi": 40}
+    ages = {"caller.py": 10, "called.py": 30}
+    ages |= {
+        f"__pycache__/{name}": age for name, age in (("old.nbi", 20), ("old.nbc", 20), ("new.nbi", 40), ("new.nbc", 40))
+    }
     for name, age in ages.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (age, age))
     drop_stale(tmp_path)
-    assert [path.name for path in cache.iterdir()] == ["new.nbi"]
+    assert {path.name for path in cache.iterdir()} == {"new.nbi", "new.nbc"}
 
 
 def test_no_compiled_code_is_no_obstacle(tmp_path: Path) -> None:
@@ -43,6 +46,22 @@ def test_where_no_folder_can_be_written_code_is_compiled_all_the_same(monkeypatc
         assert twice(3) == 6
     finally:
         compiled_code._is_kept.cache_clear()
+
+
+def test_processes_that_keep_code_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks before the other has written; the slower one then writes last."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    slow, quick, later = (compiler(set())(doubled) for _ in range(3))
+    files, waiting = slow._cache._cache_file, []
+    write = files._save_data
+    monkeypatch.setattr(files, "_save_data", lambda *arguments: waiting.append(arguments))
+    monkeypatch.setattr(quick._cache._cache_file, "_load_index", dict)
+    assert slow(3) == 6
+    assert quick(3.5) == 7.0
+    [arguments] = waiting
+    write(*arguments)
+    assert later(3.5) == 7.0
+    assert list(later.stats.cache_hits) == [later.signatures[0]]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
-"""Compiled code on disk: it must be younger than every source it was made from, and who waits for it is told so."""
+"""Compiled code on disk: younger than every source it was made from, and never mistaken for that of another signature.
+
+Who waits for the compiler is told so.
+"""
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from numba import njit
 from numba.core import event
@@ -13,7 +18,27 @@ from numba.core import event
 
 def compiler(fastmath: set[str]) -> Any:
     """A decorator that compiles, and keeps the code on disk where there is room for it."""
-    return njit(cache=_is_kept(), nogil=True, error_model="numpy", fastmath=fastmath)
+    kept = _is_kept()
+    decorate = njit(cache=kept, nogil=True, error_model="numpy", fastmath=fastmath)
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        dispatcher = decorate(function)
+        if kept:
+            _name_apart(dispatcher)
+        return dispatcher
+
+    return compiled
+
+
+def _name_apart(dispatcher: Any) -> None:
+    """Give every piece of code on disk a name that no other process chooses.
+
+    numba counts a function's files. Two processes that compile it for two signatures at once choose the same number,
+    and then read the code of one signature as that of the other.
+    """
+    file = dispatcher._cache._cache_file
+    counted = file._data_name
+    file._data_name = lambda number: f"{counted(number).removesuffix('.nbc')}-{uuid4().hex[:16]}.nbc"
 
 
 @cache
@@ -41,11 +66,11 @@ def drop_stale(folder: Path) -> None:
     numba compares it with the file of the function itself, not with those of the functions that were compiled into it.
     """
     newest = max(source.stat().st_mtime for source in folder.glob("*.py"))
-    for index in (folder / "__pycache__").glob("*.nbi"):
+    for code in (folder / "__pycache__").glob("*.nb[ci]"):
         # Another process may have done so already, or the folder may belong to somebody else, who keeps it in order.
         with suppress(OSError):
-            if index.stat().st_mtime < newest:
-                index.unlink()
+            if code.stat().st_mtime < newest:
+                code.unlink()
 
 
 class Announcement(event.Listener):
