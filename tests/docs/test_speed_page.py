@@ -102,7 +102,7 @@ def test_one_cpu_thread() -> None:
 
 def test_other_processors() -> None:
     shown = section("On other processors")
-    for file in ("cpu-2-cores.json", "cpu-2-cores-amd.json"):
+    for file in ("cpu-2-cores.json", "cpu-2-cores-amd.json", "cpu-2-cores-zen5.json"):
         for length in (1_000, 5_000):
             assert_times(shown[f"`{file}`, {length:,}"], steps(file), length)
 
