@@ -55,3 +55,19 @@ def test_streams() -> None:
 
 def thousands(rate: float) -> str:
     return f"{round(rate, -3):,.0f}"
+
+
+def test_small_tables() -> None:
+    """Mean and spread over drawings: score and log loss with and without hidden inputs, score of a tabular model."""
+    shown, tasks = rows("classification.md"), measured("small-tables.json")["tasks"]
+    for task, found in tasks.items():
+
+        def over_drawings(model: str, metric: str, found: Any = found) -> str:
+            values = np.array([one[model][metric] for one in found])
+            return f"{values.mean():.3f} ± {values.std(ddof=1):.3f}"
+
+        wanted = [over_drawings(model, "score") for model in ("hidden", "shown", "tabular")]
+        classes = "log_loss" in found[0]["hidden"]
+        wanted += [over_drawings(model, "log_loss") if classes else "" for model in ("hidden", "shown")]
+        [row] = [cells for first, cells in shown.items() if first.startswith(f"`{task}`")]
+        assert row == wanted, task
