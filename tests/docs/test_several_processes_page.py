@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +18,28 @@ pytest.importorskip("accelerate", reason="needs Accelerate: pip install 'tides-s
 PAGE = blocks(ROOT / "docs" / "guide" / "several-processes.md")
 
 
-def torchrun(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = command.removeprefix("$ torchrun ").split()
-    program = [sys.executable, "-m", "torch.distributed.run", *words]
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        program, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=400, check=False
+def torchrun(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a block of the page: lines that set variables, then the command."""
+    *exports, command = (line.removeprefix("$ ") for line in block.strip().split("\n"))
+    variables = dict(line.removeprefix("export ").split("=") for line in exports)
+    program = [sys.executable, "-m", "torch.distributed.run", *command.removeprefix("torchrun ").split()]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1"} | variables
+    # A session of their own, so that processes that hang do not outlive the test.
+    started = subprocess.Popen(
+        program,
+        cwd=folder,
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
+    try:
+        output, errors = started.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(program, started.returncode, output, errors)
 
 
 def shown(text: str) -> str:
