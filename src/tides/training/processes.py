@@ -1,5 +1,6 @@
 """`Processes`: a world of several, on one machine or many. Accelerate finds the device and opens the connection."""
 
+import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -42,7 +43,12 @@ class Processes(World):
                 "torchrun: several processes need Accelerate; pip install 'tides-ssm[distributed]'"
             ) from error
         self._broadcast, self._gather, self._reduce = broadcast_object_list, gather_object, reduce
+        ours = not torch.distributed.is_initialized()
         self._state = PartialState(cpu=device.type == "cpu", timeout=PATIENCE)
+        if ours:
+            # Whoever opens the connection closes it: its threads do not survive the end of Python, and torchrun would
+            # take that for a failure.
+            atexit.register(self._state.destroy_process_group)
         self.rank, self.size = self._state.process_index, self._state.num_processes
         if self._state.device.type != device.type:
             raise ConfigError(
