@@ -1,6 +1,8 @@
 """One model in several processes: the same curve as in one, from any checkpoint, and no process left waiting."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +115,28 @@ def test_three_forecasts_silence_dropout_and_disagreement(tmp_path: Path) -> Non
     # Masks are drawn by seed, step and process: the same number of processes gives the same bits.
     assert found.of("continued") == found.of("dropout")
     assert found.of("dropout")["weights"] != found.of("one")["weights"]
+
+
+@pytest.mark.slow
+def test_the_connection_is_closed_before_python_ends() -> None:
+    """Its threads would abort a process that is done. What was registered first runs last."""
+    script = """
+import atexit, torch
+atexit.register(lambda: print("open" if torch.distributed.is_initialized() else "closed"))
+from tides.training.processes import Processes
+Processes(torch.device("cpu"))
+assert torch.distributed.is_initialized()
+"""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=os.environ | place | {"RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    assert [one.communicate(timeout=120)[0].strip() for one in started] == ["closed", "closed"]
