@@ -20,7 +20,7 @@ PAGE = blocks(ROOT / "docs" / "guide" / "several-processes.md")
 
 def torchrun(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a block of the page: lines that set variables, then the command."""
-    *exports, command = (line.removeprefix("$ ") for line in block.strip().split("\n"))
+    *exports, command = (line.removeprefix("$ ") for line in block.split("\n"))
     variables = dict(line.removeprefix("export ").split("=") for line in exports)
     program = [sys.executable, "-m", "torch.distributed.run", *command.removeprefix("torchrun ").split()]
     surroundings = os.environ | {"OMP_NUM_THREADS": "1"} | variables
@@ -43,7 +43,7 @@ def torchrun(block: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def shown(text: str) -> str:
-    return next(block.text for block in PAGE if block.language == "console" and text in block.text)
+    return next(block.text.strip() for block in PAGE if block.language == "console" and text in block.text)
 
 
 @pytest.mark.slow
