@@ -219,7 +219,7 @@ def main(what: str) -> None:
         return
     # Tiles of a few steps: chunks, carries and their borders all occur in short sequences.
     evolve = importlib.import_module("tides.kernels.triton.evolve")
-    evolve._LANES, evolve._STEPS, evolve._CARRY_CHUNKS = 8, (8, 8), 2
+    evolve._LANES, evolve._STEPS, evolve._CARRY_CHUNKS = 8, (8, 8, 8), 2
     if what == "layers":
         check_layers()
     elif what == "passes":

@@ -37,10 +37,10 @@ def load_before(
 def adjoint_kernel(
     decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, gradient, s,
     d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,
-    L, P, chunks, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
+    L, P, chunks, T, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
     METHOD: tl.constexpr, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
-    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, ADD: tl.constexpr, GAPS: tl.constexpr, T: tl.constexpr,
-    C: tl.constexpr, BP: tl.constexpr,
+    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, ADD: tl.constexpr, GAPS: tl.constexpr, C: tl.constexpr,
+    BP: tl.constexpr,
 ):  # fmt: skip
     """μ_k = g_k + conj(a_{k+1}) μ_{k+1} over C chunks, in the opposite direction, and every gradient from μ.
 

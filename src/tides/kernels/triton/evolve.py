@@ -17,9 +17,10 @@ METHODS = {"zoh": ZOH, "bilinear": BILINEAR, "dirac": DIRAC}
 # (chunk, mode) pairs of a program, which is one warp with a thread for each: it never synchronises and moves nothing
 # from thread to thread.
 _LANES = 32
-# Least and most steps of a chunk, which has fewer where there would be less than so many pairs in all.
-_STEPS = (8, 128)
-_BUSY = 1 << 16
+# Steps of a chunk, measured on an H200: the least; as many as still leave so many pairs in all; and more of them where
+# there would be more pairs than threads that run at once, 32 warps on each processor.
+_STEPS = (8, 16, 128)
+_BUSY = (1 << 16, 132 * 32 * _LANES)
 # Chunks and modes of a carry tile.
 _CARRY_CHUNKS = 256
 _CARRY_MODES = 1
@@ -51,8 +52,10 @@ class Immediate:
 
 def chunk_steps(rows: int, steps: int, modes: int) -> int:
     """Steps of a chunk in a scan of so many sequences."""
-    least, most = _STEPS
-    return min(most, max(least, 1 << (max(1, rows * steps * modes // _BUSY).bit_length() - 1)))
+    least, some, most = _STEPS
+    few, many = _BUSY
+    pairs = rows * steps * modes
+    return min(most, max(least, min(some, pairs // few), -(-pairs // many)))
 
 
 class ScanPlan:
@@ -74,8 +77,8 @@ class ScanPlan:
     ) -> None:
         self.rows, self.steps, self.modes = rows, steps, modes = shape
         self.block = min(1 << (modes - 1).bit_length(), _LANES)
-        tile = chunk or chunk_steps(rows, steps, modes)
-        self.chunks = -(-steps // tile)
+        self.chunk = chunk or chunk_steps(rows, steps, modes)
+        self.chunks = -(-steps // self.chunk)
         self.mode_blocks = -(-modes // self.block)
         lanes = _LANES // self.block
         self.grid = (rows * -(-self.chunks // lanes), self.mode_blocks)
@@ -88,7 +91,6 @@ class ScanPlan:
             "REVERSE": reverse,
             "PACKED": packed,
             "HAS_S0": has_s0,
-            "T": tile,
             "C": lanes,
             "BP": self.block,
             "num_warps": 1,
@@ -109,7 +111,7 @@ class ScanPlan:
 
         With `carry` the carries stay there, and the same scan made `again` begins with them.
         """
-        sizes = (self.steps, self.modes, self.chunks)
+        sizes = (self.steps, self.modes, self.chunks, self.chunk)
         flags = self.flags | more
         if self.chunks == 1:
             arguments = (*inputs, outputs[0], outputs[0], *outputs, *sizes)

@@ -185,9 +185,9 @@ def store_summary(summary, at, ar, ai, br, bi, exists):
 @launched
 def forward_kernel(
     decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, out,
-    L, P, chunks, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
+    L, P, chunks, T, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
     METHOD: tl.constexpr, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
-    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, T: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,
+    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     """C chunks of one sequence: their (a, b) summaries, or their states on top of the carries that reach them."""
     row, chunk, mode = place_chunks(chunks, C, BP)

@@ -10,7 +10,20 @@ from typing import Any
 
 import triton
 
-_SIZES = ("N", "L", "rows", "tiles", "chunks", "batch", "programs", "start", "first", "rows_per_split")
+_SIZES = (
+    "N",
+    "L",
+    "T",
+    "rows",
+    "tiles",
+    "chunks",
+    "batch",
+    "programs",
+    "start",
+    "first",
+    "rows_per_split",
+    "count",
+)
 # A block's seed is one of several that lie side by side.
 _SEEDS = ("seed",)
 
