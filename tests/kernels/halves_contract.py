@@ -12,6 +12,7 @@ from tests.comparison import relative_error
 from tests.kernels.block_contract import make_block
 from tests.tolerances import FLOAT32_FORWARD, FLOAT32_GRADIENT
 from tides.kernels import use_backend
+from tides.kernels.triton.outer_kernels import add_outer, add_pairs, sum_pairs, zero_pairs
 from tides.kernels.triton.packing_kernels import store_halves
 from tides.kernels.triton.product_kernels import begin_mix, halve_rows, load_vector, open_matrices, unit_of
 
@@ -44,6 +45,38 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     _pack[(_WIDTH,)](weight, packed, _INNER, _WIDTH)
     _multiply[(1,)](x, packed, out, _ROWS, _INNER, _WIDTH)
     return out
+
+
+@triton.jit
+def _sum_outer(left, right, out, rows_out, M: tl.constexpr, N: tl.constexpr):
+    """Σ_k left_k ⊗ right_k (n, n) of a tile, and Σ_k left_k."""
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    one, other = tl.load(left + at), tl.load(right + at)
+    one_halves, one_unit = halve_rows(one)
+    other_halves, other_unit = halve_rows(other)
+    total = add_outer(tl.zeros((N, N), tl.float32), one_halves, one_unit, other_halves, other_unit, "tf32x3")
+    tl.store(out + tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :], total)
+    tl.store(rows_out + tl.arange(0, N), sum_pairs(add_pairs(zero_pairs(M, N), one)))
+
+
+def check_outer_sums(device: str) -> None:
+    """Sums over a tile's steps, whose sizes may differ by 60 orders of magnitude on either side."""
+    rows = 64
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(rows, _WIDTH, generator=generator) for _ in range(2))
+    sizes = torch.linspace(0, 1, rows)[:, None]
+    for low, high in ((0.0, 0.0), (-30.0, 30.0), (30.0, -30.0), (-6.0, -36.0), (15.0, 15.0)):
+        one, other = left * 10.0 ** (low * sizes), right * 10.0 ** (high * sizes)
+        one[5], other[9] = 0.0, 1e-39
+        out = torch.full((_WIDTH, _WIDTH), torch.nan, device=device)
+        summed = torch.full((_WIDTH,), torch.nan, device=device)
+        _sum_outer[(1,)](one.to(device), other.to(device), out, summed, rows, _WIDTH)
+        wide, other_wide = one.double(), other.double()
+        bound = _BITS * (wide.abs().T @ other_wide.abs())
+        # A row that is much smaller than the largest one adds less than its rounding.
+        largest = (wide.abs().amax(1) * other_wide.abs().amax(1)).max()
+        assert bool(((out.cpu().double() - wide.T @ other_wide).abs() <= bound + rows * 2.0**-24 * largest).all())
+        assert bool(((summed.cpu().double() - wide.sum(0)).abs() <= rows * 2.0**-24 * wide.abs().sum(0)).all())
 
 
 def check_products() -> None:
@@ -110,6 +143,7 @@ def _run(block: Any, backend: Any, dtype: torch.dtype, gradient: float, steps: f
 
 def check_halves(everything: bool) -> int:
     check_products()
+    check_outer_sums("cpu")
     check_what_is_not_finite()
     scales = [(1e3, 1e-9, 1e-6)]
     if everything:

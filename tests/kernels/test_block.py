@@ -14,6 +14,7 @@ from tests.kernels.block_contract import (
     check_stacked,
     check_wide_block,
 )
+from tests.kernels.halves_contract import check_outer_sums
 
 pytestmark = [pytest.mark.gpu]
 
@@ -34,7 +35,12 @@ def test_a_block_of_many_planes_and_high_rank_equals_its_parts() -> None:
 def test_a_long_block_in_several_ranges_equals_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its states are made again, as those of still longer ones.
     monkeypatch.setattr("tides.kernels.triton.block_config._KEPT", 0)
+    monkeypatch.setattr("tides.kernels.triton.block_gradients._RANGE", (1 << 16, 1 << 13))
     check_block({}, (8, 4, 2), 20_001, False, "cuda")
+
+
+def test_sums_over_steps_of_any_size_are_accurate() -> None:
+    check_outer_sums("cuda")
 
 
 @pytest.mark.parametrize("keeps", [False, True])

@@ -19,7 +19,16 @@ from tides.kernels.triton.product_kernels import (
     mix_backward,
     open_matrices,
 )
-from tides.kernels.triton.tile_kernels import channels, load_tile, store_tile
+from tides.kernels.triton.tile_kernels import (
+    channels,
+    largest_of,
+    largest_rows,
+    load_tile,
+    store_tile,
+    zero_largest,
+    zero_largest_rows,
+)
+from tides.kernels.triton.unit_kernels import CODE, KINDS, LEFT, RIGHT, SQUARE, raise_to, raise_unit
 
 
 @triton.jit
@@ -35,7 +44,7 @@ def through_norms(
 
 @launched
 def readout_kernel(
-    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, N, W, start, rows, tiles, first,
+    x, affine, valid, packed, mirror, root, s, backward_s, out, inverse, codes, units, N, W, start, rows, tiles, first,
     at_down, eps, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr,
@@ -63,11 +72,13 @@ def readout_kernel(
     root_sets = load_sets(roots, R, R, ROOTS, IB, HB, RESIDENT and NORM)
     # All matrices are there; else the compiler would have all warps wait for each other in every tile.
     tl.debug_barrier()
+    most_state = zero_largest_rows(BM)
+    most_code = zero_largest_rows(BM)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
         _, u, _ = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
         halves, unit = halve_rows(u)
-        y, code, rho = read_out(
+        y, code, rho, state_unit, row_unit = read_out(
             halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
             backward_s, near, stop, eps, H, P, R, HB, OB, IB, BM, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, BOTH,
             PRECISION,
@@ -76,11 +87,15 @@ def readout_kernel(
         if NORM:
             store_tile(inverse, rho, near, stop, H, H)
         store_tile(codes, code, near, stop, R, R)
+        most_state = largest_rows(most_state, state_unit)
+        most_code = largest_rows(most_code, row_unit)
+    raise_unit(units + model * KINDS, RIGHT, most_state)
+    raise_unit(units + model * KINDS, CODE, most_code)
 
 
 @launched
 def readout_backward_kernel(
-    packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, d_codes,
+    packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, units, d_codes,
     N, W, start, rows, tiles, first, at_skip, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr,
@@ -106,6 +121,8 @@ def readout_backward_kernel(
     sets = load_sets(matrices, R, R + 1, COUNT, HB, OB, RESIDENT)
     grams, gram_vectors = open_matrices(gram, model, (R + 1) * IB * HB, HB)
     gram_sets = load_sets(grams, R, R + 1, GRAMS, HB, IB, RESIDENT and NORM)
+    most_left = zero_largest(BM)
+    most_square = zero_largest(BM)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
         d_y = load_tile(d_u, near, stop, H, BM, HB)
@@ -122,11 +139,13 @@ def readout_backward_kernel(
         if NORM:
             slope = -0.5 * rho * rho * d_y * y
             store_tile(d_square, slope, near, stop, H, H)
+            most_square = largest_of(most_square, slope)
             d_code = through_norms(
                 slope, code, grams, gram_vectors, gram_sets, R, GRAMS, STAGES, HB, IB, RESIDENT, PRECISION
             )
             scaled = scaled * rho
         store_tile(left, scaled, near, stop, H, H)
+        most_left = largest_of(most_left, scaled)
         v = load_state(s, backward_s, near, stop, 2 * P, OB, BM, BOTH)
         halves, unit = halve_rows(scaled * load_vector(vectors, HB))
         d_v, d_mixed = mix_backward(halves, v, code, matrices, sets, R, COUNT, STAGES, HB, OB, IB, RESIDENT, PRECISION)
@@ -136,11 +155,13 @@ def readout_backward_kernel(
         store_tile(d_s, d_v, near, stop, 2 * P, 2 * P)
         if BOTH:
             store_tile(d_backward_s, d_v, near, stop, 2 * P, 2 * P, SHIFT=2 * P)
+    raise_to(units + model * KINDS, LEFT, most_left)
+    raise_to(units + model * KINDS, SQUARE, most_square)
 
 
 @launched
 def drive_backward_kernel(
-    x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, d_codes,
+    x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, units, d_codes,
     N, W, start, rows, tiles, first, at_down, eps,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
@@ -169,20 +190,32 @@ def drive_backward_kernel(
     root_sets = load_sets(roots, R, R, ROOTS, IB, HB, RESIDENT and NORM)
     grams, gram_vectors = open_matrices(gram, model, (R + 1) * IB * HB, HB)
     gram_sets = load_sets(grams, R, R + 1, GRAMS, HB, IB, RESIDENT and NORM)
+    most_u = zero_largest_rows(BM)
+    most_square = zero_largest(BM)
+    most_drive = zero_largest_rows(BM)
+    most_code = zero_largest_rows(BM)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
         _, u, keep = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
         g = load_tile(d_drive, near, stop, 2 * P, BM, OB)
         halves, unit = halve_rows(u)
+        most_u = largest_rows(most_u, unit)
         code = project_code(halves, unit, code_weight, code_unit, down, H, R, IB, DOWN, PRECISION)
         store_tile(codes, code, near, stop, R, R)
         scaled = u
+        z, unit = halve_rows(code)
+        most_code = largest_rows(most_code, unit)
         if NORM:
-            rho = inverse_rms(code, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION)
+            rho = inverse_rms(
+                z, unit, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION
+            )
             scaled = u * rho
         store_tile(left, scaled, near, stop, H, H)
         scaled = scaled * load_vector(vectors, HB)
-        halves, unit = halve_rows(tl.where(keep[:, None], g, 0.0))
+        # Over padding, too, the weights' sums multiply what is there.
+        halves, unit = halve_rows(g)
+        most_drive = largest_rows(most_drive, unit)
+        unit = tl.where(keep[:, None], unit, 0.0)
         d_v, d_code = mix_backward(
             halves, scaled, code, matrices, sets, R, COUNT, STAGES, OB, HB, IB, RESIDENT, PRECISION
         )
@@ -192,9 +225,18 @@ def drive_backward_kernel(
             slope = -0.5 * rho * rho * d_v * scaled
             d_v = d_v * rho
             store_tile(d_square, slope, near, stop, H, H)
+            most_square = largest_of(most_square, slope)
             d_code += through_norms(
                 slope, code, grams, gram_vectors, gram_sets, R, GRAMS, STAGES, HB, IB, RESIDENT, PRECISION
             )
         store_tile(d_codes, d_code, near, stop, R, R)
         d_v = d_v * load_vector(vectors, HB)
         store_tile(d_u, load_tile(d_u, near, stop, H, BM, HB) + d_v, near, stop, H, H)
+    most = 1.0
+    if NORM:
+        # ρ is largest where its last row is all there is.
+        most = tl.max(tl.where(channels(HB) < H, tl.rsqrt(load_vector(root_vectors, HB, 1) + eps), 0.0))
+    raise_to(units + model * KINDS, LEFT, most_u * (most * 2.0**15))
+    raise_to(units + model * KINDS, SQUARE, most_square)
+    raise_unit(units + model * KINDS, RIGHT, most_drive)
+    raise_unit(units + model * KINDS, CODE, most_code)

@@ -8,24 +8,25 @@ the tail, which are small, grow through all parts.
 from tides.kernels.triton.adjoint_kernels import adjoint_kernel
 from tides.kernels.triton.block_backward_kernels import drive_backward_kernel, readout_backward_kernel, readout_kernel
 from tides.kernels.triton.block_config import Part, padded, scan_chunk
-from tides.kernels.triton.block_head_kernels import head_sums_kernel, heads_backward_kernel
+from tides.kernels.triton.block_head_kernels import heads_backward_kernel
 from tides.kernels.triton.block_pass import COUNTED, BlockPass, shares
 from tides.kernels.triton.block_sums import TailSums, WeightSums, pair_flags, sum_rows
-from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel, tail_sums_kernel
+from tides.kernels.triton.block_tail_kernels import tail_backward_block_kernel
 from tides.kernels.triton.block_tiles import PROCESSORS, TILES
-from tides.kernels.triton.buffers import Buffer
+from tides.kernels.triton.buffers import WORKSPACE, Buffer
 from tides.kernels.triton.last_kernels import add_last_kernel
 from tides.kernels.triton.norm_kernels import norm_backward_kernel
 from tides.kernels.triton.packing_kernels import unpack_kernel
 from tides.kernels.triton.sum_kernels import clock_sums_kernel
+from tides.kernels.triton.unit_kernels import KINDS, clear_kernel
 
-# Launch shapes measured on an H200: rows of a tile; programs that sum up the tail's; numbers that a range takes and the
-# most steps it has.
+# Launch shapes measured on an H200: rows of a tile; numbers that a range takes and the most steps it has.
 _ROWS = 64
-_TAIL_PROGRAMS = 198
-_RANGE = (6 << 20, 3072 * PROCESSORS)
+_RANGE = (5 << 20, 6144 * PROCESSORS)
 # Flags of the output mix that its gradient has no use for: `readout_kernel` leaves it the code and the norms.
 _UNUSED = ("DOWN", "HAS_VALID")
+# Units that a program clears.
+_CLEARED = 256
 # Rows and modes of a tile of clocks that is summed up.
 _CLOCK_TILE = (2048, 1)
 
@@ -44,32 +45,38 @@ class BlockGradients:
         self.totals = self._totals()
         self.clocks = self._clocks()
         self.tail_sums = self._tail_sums() if len(run.shape.parts) > 1 else None
+        # Of the output mix in every range of a part, then of the input mix; all are cleared before they are found.
+        self.units = self.plan.space(2, -(-self.rows // self.range), self.shape.models, KINDS.value)
 
     def _range(self) -> int:
         """Steps of a range, all ranges about as long."""
         layout, rows, models = self.layout, self.shape.rows, self.shape.models
         room, most = _RANGE
-        inner = sum(n * layout.inner for n, lender in zip((2, 1), self._lenders(), strict=True) if lender is None)
-        width = layout.width * (2 if layout.mix_norm else 1) + layout.rank + inner
-        # About a quarter of many steps: what a range needs is then small beside what the batch keeps.
-        longest = max(_ROWS, max(room // width, min(most, -(-rows * models // 4))) // models)
+        width = layout.width * (2 if layout.mix_norm else 1) + layout.rank
+        # About a third of many steps: what a range needs is then small beside what the batch keeps.
+        longest = max(_ROWS, max(room // width, min(most, -(-rows * models // 3))) // models)
         count = -(-self.rows // longest)
         return min(self.rows, -(-self.rows // (count * _ROWS)) * _ROWS)
 
-    def _lenders(self) -> tuple[int | None, int | None]:
-        """Directions whose states' gradients have room for the inner maps' gradients and for their product before."""
-        layout = self.layout
-        if self.shape.models > 1:
-            return None, None
-        change = 0 if layout.directions == 2 and layout.inner <= layout.modes else None
-        return change, layout.directions - 1 if layout.inner <= 2 * layout.modes else None
+    def _range_buffers(self, *, late: bool = False) -> tuple[Buffer, Buffer, Buffer]:
+        """What the weights of a mix need of one range; not kept while the scan's adjoint runs.
 
-    def _range_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
-        """What the weights of a mix need of one range; not kept while the scan's adjoint runs."""
-        layout, models = self.layout, self.shape.models
-        left = self.plan.space(models, self.range, layout.width)
-        d_square = self.plan.space(models, self.range, layout.width) if layout.mix_norm else left
-        return left, d_square, self.plan.space(models, self.range, layout.rank)
+        `late`: behind it, in the place of drives and states that blocks share.
+        """
+        layout, rows = self.layout, self.shape.models * self.range
+        left = self._space(rows * layout.width, "drives" if late else "")
+        d_square = self._space(rows * layout.width, "states 0" if late else "") if layout.mix_norm else left
+        return left, d_square, self.plan.space(rows * layout.rank)
+
+    def _space(self, size: int, place: str) -> Buffer:
+        """So many elements, where blocks share that place and nobody needs any more what is there."""
+        room = self.run.parts[place] if place and self.shape.shares else None
+        return self.plan.space(size) if room is None or room.size < size else room.part(0, size)
+
+    def _units(self, mix: int, k: int) -> Buffer:
+        """Those of a mix in a part's k-th range."""
+        size = self.shape.models * KINDS.value
+        return self.units.part(mix * (self.units.size // 2) + k * size, size)
 
     def leave(self, part: Part, states: list[Buffer]) -> list[Buffer]:
         """The gradients of the states; the skip connection's share of du is in `d_u`."""
@@ -78,57 +85,41 @@ class BlockGradients:
         self.d_readout_codes = plan.space(part.sequences, shape.steps, layout.rank)
         d_states = [plan.space(state.size) for state in states]
         left, d_square, codes = buffers = self._range_buffers()
-        sums, sums_tile = self.tail_sums or self._tail_sums(), TILES["tail_sums"]
-        rooms = [
-            (plan.space(shape.models, self.range, n * layout.inner), False)
-            if lender is None
-            else (d_states[lender], True)
-            for n, lender in zip((2, 1), self._lenders(), strict=True)
-        ]
+        sums = self.tail_sums or self._tail_sums()
         matrices = run.readout
         sizes = (run.readout_width, run.hb)
         readout = run.cut("readout", self.range, sizes, heads=run.ib)
         backward = run.cut("readout_backward", self.range, sizes[::-1], roots=0, grams=1)
-        tail_tile = TILES["tail"]
-        tail_tiles, tail_programs = shares(self.range, tail_tile.rows, PROCESSORS * tail_tile.fitting(0))
         both, d_both = (states[0], states[-1]), (d_states[0], d_states[-1])
         tail_flags = run.tail_flags | {key: run.readout_flags[key] for key in ("H", "HB", "HAS_VALID", "PRECISION")}
         backward_flags = {key: value for key, value in run.readout_flags.items() if key not in _UNUSED}
         weights = WeightSums(run, self.range, self.totals[-1], run.readout_width, output=True)
-        for start in range(part.start, part.stop, self.range):
-            place = (part.stop, layout.size, start, self.range)
+        count = self.units.size
+        plan.launch(clear_kernel, (-(-count // _CLEARED),), self.units, count, BLOCK=_CLEARED)
+        for k, start in enumerate(range(part.start, part.stop, self.range)):
+            place, units = (part.stop, layout.size, start, self.range), self._units(0, k)
             plan.launch(
                 readout_kernel, readout.grid, *run.inputs, matrices.mirror, matrices.root, *both, left, d_square, codes,
-                *place, readout.tiles, part.start, layout.at_readout_code, config.eps, config.factor,
+                units, *place, readout.tiles, part.start, layout.at_readout_code, config.eps, config.factor,
                 **run.readout_flags, **readout.flags,
             )  # fmt: skip
-            rows = min(self.range, part.stop - start)
-            begin = 2 * layout.modes * (start - part.start)
-            inner = [
-                room.part(begin, n * layout.inner * rows) if lent else room
-                for n, (room, lent) in zip((2, 1), rooms, strict=True)
-            ]
-            tail = (self.gradient, *run.inputs, left, run.seed, self.d_u, *inner)
             plan.launch(
-                tail_backward_block_kernel, (tail_programs, shape.models), *tail, *place, tail_tiles, layout.at_skip,
-                **tail_flags, **tail_tile.flags,
-            )  # fmt: skip
-            plan.launch(
-                tail_sums_kernel, (2, sums.programs, shape.models), *tail, sums.partial, *place, sums.tiles, sums.width,
-                layout.at_skip, **tail_flags, **sums_tile.flags, STAGES=sums_tile.stages,
+                tail_backward_block_kernel, (sums.programs, shape.models), self.gradient, *run.inputs, left, run.seed,
+                self.d_u, sums.partial, *place, sums.tiles, sums.width, layout.at_skip, **tail_flags,
+                **TILES["tail"].flags,
             )  # fmt: skip
             plan.launch(
                 readout_backward_kernel, backward.grid, run.packed, matrices.kernel, matrices.gram, *both, *d_both,
-                self.d_u, left, d_square, codes, self.d_readout_codes, *place, backward.tiles, part.start,
+                self.d_u, left, d_square, codes, units, self.d_readout_codes, *place, backward.tiles, part.start,
                 layout.at_skip, config.factor, **backward_flags, **backward.flags,
             )  # fmt: skip
-            weights.add(part, buffers, start, both)
+            weights.add(part, buffers, start, both, units)
         weights.finish(part)
         if part.last:
             at = self.d_packed.part(layout.at_skip, sums.width)
             sum_rows(plan, shape.models, sums.partial, at, sums.programs, sums.width, layout.size)
             plan.release(sums.partial)
-        plan.release(*set(buffers), *(room for room, lent in rooms if not lent))
+        plan.release(*set(buffers))
         return d_states
 
     def scans(
@@ -174,30 +165,29 @@ class BlockGradients:
     def enter(self, part: Part, d_decay: Buffer, d_drive: Buffer, d_affine: Buffer) -> None:
         """dx, and the gradient of the norm's scale and shift (m, 2, h)."""
         run, plan, layout, config = self.run, self.plan, self.layout, self.run.config
-        buffers = self._range_buffers()
-        # Nobody needs the decay rates in a shared room any more.
-        lent = self.shape.shares and layout.rank <= layout.modes
-        size = self.d_readout_codes.size
-        d_codes = run.parts["decay"].part(0, size) if lent else plan.space(size)
+        buffers = self._range_buffers(late=True)
+        d_codes = self._space(self.d_readout_codes.size, "decay")
         cut = run.cut("drive_backward", self.range, (run.ob, run.hb), heads=run.ib, grams=1)
         weights = WeightSums(run, self.range, self.totals[0], run.ob, output=False)
-        for start in range(part.start, part.stop, self.range):
+        for k, start in enumerate(range(part.start, part.stop, self.range)):
+            units = self._units(1, k)
             plan.launch(
-                drive_backward_kernel, cut.grid, *run.inputs, *run.drive[1:], d_drive, self.d_u, *buffers, d_codes,
-                part.stop, layout.size, start, self.range, cut.tiles, part.start, layout.at_drive_code, config.eps,
-                **run.drive_flags, **cut.flags,
+                drive_backward_kernel, cut.grid, *run.inputs, *run.drive[1:], d_drive, self.d_u, *buffers, units,
+                d_codes, part.stop, layout.size, start, self.range, cut.tiles, part.start, layout.at_drive_code,
+                config.eps, **run.drive_flags, **cut.flags,
             )  # fmt: skip
-            weights.add(part, buffers, start, (d_drive, d_drive))
+            weights.add(part, buffers, start, (d_drive, d_drive), units)
         weights.finish(part)
         if part.last:
             self._unpack()
         self._heads(part, d_decay, d_codes, d_affine)
-        plan.release(*set(buffers), self.d_readout_codes, *([] if lent else [d_codes]))
+        made = {*buffers, d_codes, self.d_readout_codes}
+        plan.release(*(buffer for buffer in made if buffer.slot == WORKSPACE))
 
     def _heads(self, part: Part, d_decay: Buffer, d_codes: Buffer, d_affine: Buffer) -> None:
         """dx, the gradients of the heads' weights, and those of scale and shift."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
-        tile, sums_tile = TILES["heads"], TILES["head_sums"]
+        tile = TILES["heads"]
         tiles, programs = shares(self.rows, tile.rows, PROCESSORS * tile.fitting(0))
         width = layout.at_skip + 2 * layout.width
         partial = plan.space(shape.models, programs, width)
@@ -207,13 +197,6 @@ class BlockGradients:
             heads_backward_kernel, (programs, shape.models), self.gradient, *run.inputs, *changes, self.d_u, self.d_u,
             partial, part.stop, layout.size, part.start, tiles, width, layout.at_drive_code, layout.at_readout_code,
             layout.at_skip, config.eps, config.limit, **flags, **run.rate_flags, **tile.flags,
-        )  # fmt: skip
-        columns = layout.modes + (2 * layout.rank if layout.down else 0)
-        del flags["IB"]
-        plan.launch(
-            head_sums_kernel, (programs, shape.models), *run.inputs[:-1], *changes, partial, part.stop, part.start,
-            tiles * tile.rows // sums_tile.rows, width, layout.at_drive_code, layout.at_readout_code,
-            CB=padded(columns), STAGES=sums_tile.stages, **flags, **sums_tile.flags,
         )  # fmt: skip
         sum_rows(
             plan, shape.models, partial, self.d_packed, programs, width, layout.size, rest=d_affine,
@@ -232,7 +215,8 @@ class BlockGradients:
     def _tail_sums(self) -> TailSums:
         """Room for the sums of the tail's weights, which grow through all parts."""
         width = self.layout.at_drive - self.layout.at_skip
-        tiles, programs = shares(self.range, TILES["tail_sums"].rows, _TAIL_PROGRAMS)
+        tile = TILES["tail"]
+        tiles, programs = shares(self.range, tile.rows, PROCESSORS * tile.fitting(0))
         return TailSums(self.plan.space(self.shape.models, programs, width), tiles, programs, width)
 
     def _clocks(self) -> list[Buffer]:

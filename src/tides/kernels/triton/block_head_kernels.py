@@ -1,16 +1,17 @@
-"""The gradients of a block's heads: dx in one pass over the steps, the sums for their weights in another.
+"""The gradients of a block's heads: dx and the sums for their weights, in one pass over the steps.
 
-Together they would need more registers than a program has. Programs visit many tiles, keep sums in registers and leave
-them in a row of `partial`, laid out as the packed weights are; the rows are added in a fixed order. Decay rates and
-codes belong to a part of the batch that begins at the row `start`.
+Programs visit many tiles, keep sums in registers and leave them in a row of `partial`, laid out as the packed weights
+are; the rows are added in a fixed order. Decay rates and codes belong to a part of the batch that begins at the row
+`start`.
 """
 
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import decay_head, load_input, load_steps
+from tides.kernels.triton.block_kernels import decay_head, load_steps
 from tides.kernels.triton.launched import launched
-from tides.kernels.triton.product_kernels import halve_matrix, halve_rows, product, split
+from tides.kernels.triton.outer_kernels import add_outer, add_pairs, sum_pairs, zero_pairs
+from tides.kernels.triton.product_kernels import halve_matrix, halve_rows, product
 from tides.kernels.triton.tail_kernels import load_matrix
 from tides.kernels.triton.tile_kernels import channels, load_tile, store_tile
 
@@ -39,10 +40,7 @@ def heads_backward_kernel(
     BM: tl.constexpr, DOWN: tl.constexpr, RATE_NORM: tl.constexpr, REPARAM: tl.constexpr,
     CLIPPED: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dx of a part: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates.
-
-    The gradient of the decay head's linear map takes the place of that of the decay rates.
-    """
+    """dx of a part: the residual's gradient and du ⊙ scale, with du from d_u, both codes and the decay rates."""
     model = tl.program_id(1).to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
     stop = N - start
@@ -61,78 +59,56 @@ def heads_backward_kernel(
     mode = channels(PB)
     downs, down_unit = halve_matrix(load_both_downs(packed, at_drive_code, at_readout_code, H, R, HB, IB, DOWN))
     weight, weight_unit = halve_matrix(load_matrix(packed, mode, h, P, H))
-    acc_norm = tl.zeros((BM, PB), tl.float32)
-    acc_scale = tl.zeros((BM, HB), tl.float32)
-    acc_shift = tl.zeros((BM, HB), tl.float32)
+    of_decay = tl.zeros((PB, HB), tl.float32)
+    of_codes = tl.zeros((2 * IB, HB), tl.float32)
+    of_decay_bias = zero_pairs(BM, PB)
+    of_code_bias = zero_pairs(BM, 2 * IB)
+    of_norm = zero_pairs(BM, PB)
+    of_scale = zero_pairs(BM, HB)
+    of_shift = zero_pairs(BM, HB)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         first = (program * tiles + tile) * BM
         raw, u, keep = load_steps(x, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        u_halves, u_unit = halve_rows(u)
         # Both codes side by side.
         d_code = load_tile(d_drive_codes, first, stop, R, BM, 2 * IB)
         d_code += load_tile(d_readout_codes, first, stop, R, BM, 2 * IB, SHIFT=IB)
         halves, unit = halve_rows(d_code)
+        if DOWN:
+            of_codes = add_outer(of_codes, halves, unit, u_halves, u_unit, PRECISION)
+            of_code_bias = add_pairs(of_code_bias, d_code)
         du = product(halves, downs, PRECISION) * (unit * down_unit) + load_tile(d_u, first, stop, H, BM, HB)
-        halves, unit = halve_rows(u)
         theta, inverse, norm, _, slope = decay_head(
-            halves, unit, weight, weight_unit, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
+            u_halves, u_unit, weight, weight_unit, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
         )
         d_theta = load_tile(d_decay, first, stop, P, BM, PB) * slope
         if RATE_NORM:
-            acc_norm += d_theta * theta * inverse[:, None]
+            of_norm = add_pairs(of_norm, d_theta * theta * inverse[:, None])
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
-        store_tile(d_decay, d_theta, first, stop, P, P)
         halves, unit = halve_rows(d_theta)
+        of_decay = add_outer(of_decay, halves, unit, u_halves, u_unit, PRECISION)
+        of_decay_bias = add_pairs(of_decay_bias, d_theta)
         du += product(halves, weight, PRECISION) * (unit * weight_unit)
 
         du = tl.where(keep[:, None], du, 0.0)
-        acc_scale += du * raw
-        acc_shift += du
+        of_scale = add_pairs(of_scale, du * raw)
+        of_shift = add_pairs(of_shift, du)
         scale = tl.load(affine + h, h < H, 0.0)[None, :]
         store_tile(dx, load_tile(gradient, first, stop, H, BM, HB) + du * scale, first, stop, H, H)
 
-    partial += (model * tl.num_programs(0) + program) * width
-    if RATE_NORM:
-        tl.store(partial + P * H + P + mode, tl.sum(acc_norm, axis=0), mode < P)
-    tl.store(partial + at_affine + h, tl.sum(acc_scale, axis=0), h < H)
-    tl.store(partial + at_affine + H + h, tl.sum(acc_shift, axis=0), h < H)
-
-
-@launched
-def head_sums_kernel(
-    x, affine, valid, d_theta, d_drive_codes, d_readout_codes, partial, N, start, tiles, width, at_drive_code,
-    at_readout_code, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, CB: tl.constexpr,
-    BM: tl.constexpr, STAGES: tl.constexpr, DOWN: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Σ d ⊗ u and Σ d for the decay head's linear map and both codes, whose gradients d lie side by side in a tile."""
-    model = tl.program_id(1).to(tl.int64)
-    program = tl.program_id(0).to(tl.int64)
-    affine += model * 2 * H
-    column = tl.arange(0, CB)
-    of_decay = column < P
-    of_drive = column < P + R
-    inside = column < (P + 2 * R if DOWN else P)
-    i = column - tl.where(of_decay, 0, tl.where(of_drive, P, P + R))
-    stride = tl.where(of_decay, P, R)
-    source = tl.where(of_drive, d_drive_codes + i, d_readout_codes + i)
-    source = tl.where(of_decay, d_theta + i, source)
-    total = tl.zeros((CB, HB), tl.float32)
-    bias = tl.zeros((CB, BM), tl.float32)
-    for tile in tl.range(tiles, num_stages=STAGES, disable_licm=True):
-        row = start + (program * tiles + tile) * BM + tl.arange(0, BM)
-        live = row < N
-        row += model * N
-        place = source[:, None] + (row - start)[None, :] * stride[:, None]
-        if P % 4 == 0 and R % 4 == 0:
-            place = tl.max_contiguous(tl.multiple_of(place, (16, 4)), (4, 1))
-        change = tl.load(place, live[None, :] & inside[:, None], 0.0)
-        u = load_input(x, affine, valid, row, live, H, HB, HAS_VALID)
-        total = product(split(change), split(u), PRECISION, total)
-        bias += change
-    partial += (model * tl.num_programs(0) + program) * width
     # A map's weight, then its bias.
-    h = tl.arange(0, HB)
-    at = tl.where(of_decay, 0, tl.where(of_drive, at_drive_code, at_readout_code))
-    tl.store(partial + (at + i * H)[:, None] + h[None, :], total, inside[:, None] & (h < H)[None, :])
-    tl.store(partial + at + stride * H + i, tl.sum(bias, axis=1), inside)
+    partial += (model * tl.num_programs(0) + program) * width
+    tl.store(partial + (mode * H)[:, None] + h[None, :], of_decay, (mode < P)[:, None] & (h < H)[None, :])
+    tl.store(partial + P * H + mode, sum_pairs(of_decay_bias), mode < P)
+    if RATE_NORM:
+        tl.store(partial + P * H + P + mode, sum_pairs(of_norm), mode < P)
+    if DOWN:
+        both = channels(2 * IB)
+        i = both % IB
+        at = tl.where(both < IB, at_drive_code, at_readout_code)
+        tl.store(partial + (at + i * H)[:, None] + h[None, :], of_codes, (i < R)[:, None] & (h < H)[None, :])
+        tl.store(partial + at + R * H + i, sum_pairs(of_code_bias), i < R)
+    tl.store(partial + at_affine + h, sum_pairs(of_scale), h < H)
+    tl.store(partial + at_affine + H + h, sum_pairs(of_shift), h < H)

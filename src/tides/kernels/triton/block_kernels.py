@@ -189,7 +189,10 @@ def enter_kernel(
         code = project_code(halves, unit, code_weight, code_unit, down, H, R, IB, DOWN, PRECISION)
         scaled = u
         if NORM:
-            rho = inverse_rms(code, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION)
+            z, unit = halve_rows(code)
+            rho = inverse_rms(
+                z, unit, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION
+            )
             scaled = u * rho
         halves, unit = halve_rows(scaled * load_vector(vectors, HB))
         v = mix(halves, code, matrices, sets, R, COUNT, STAGES, HB, OB, IB, RESIDENT, PRECISION) * unit
@@ -198,21 +201,27 @@ def enter_kernel(
 
 @triton.jit
 def read_out(
-    halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s, backward_s,
-    first, stop, eps, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr,
+    halves, unit, code_weight, weight_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
+    backward_s, first, stop, eps, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr,
     IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr,
     RESIDENT: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Re(C s) of a tile of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with."""
+    """Re(C s) of a tile of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with.
+
+    Behind them the units of the states' rows and of the code's.
+    """
     # Loaded before the first product, the states wait for memory together with x.
     v, state_unit = halve_rows(load_state(s, backward_s, first, stop, 2 * P, OB, BM, BOTH))
-    code = project_code(halves, unit, code_weight, code_unit, down, H, R, IB, DOWN, PRECISION)
+    code = project_code(halves, unit, code_weight, weight_unit, down, H, R, IB, DOWN, PRECISION)
     y = mix(v, code, matrices, sets, R, COUNT, STAGES, OB, HB, IB, RESIDENT, PRECISION)
     y = y * state_unit * load_vector(vectors, HB)
     rho = tl.zeros_like(y) + 1.0
+    z, code_unit = halve_rows(code)
     if NORM:
-        rho = inverse_rms(code, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION)
-    return y * rho, code, rho
+        rho = inverse_rms(
+            z, code_unit, roots, root_vectors, root_sets, eps, R, ROOTS, STAGES, IB, HB, RESIDENT, PRECISION
+        )
+    return y * rho, code, rho, state_unit, code_unit
 
 
 @launched
@@ -253,7 +262,7 @@ def leave_kernel(
         first = (program * tiles + tile) * BM
         _, u, _ = load_steps(x, affine, valid, first, N, H, HB, BM, HAS_VALID)
         halves, unit = halve_rows(u)
-        y, _, _ = read_out(
+        y, _, _, _, _ = read_out(
             halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
             backward_s, first, N, eps, H, P, R, HB, OB, IB, BM, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, BOTH,
             PRECISION,

@@ -12,12 +12,13 @@ from tides.kernels.triton.packing import Layout
 from tides.kernels.triton.sum_kernels import sum_kernel
 
 # Launch shapes measured on an H200: programs for the sums of the mixes' weights, tiles of steps that each of them has
-# at least, and numbers that it holds.
+# at least, numbers that it holds of products with up to 32 planes and with more, and tiles of pairs.
 _PROGRAMS = 1056
 _TILES = 4
-_HELD = 3072
+_HELD = (4608, 3072)
+_PAIR_TILES = 4
 # Rows and columns of a tile that is summed up.
-_SUM_TILE = (64, 32)
+_SUM_TILE = (256, 16)
 
 
 class TailSums(NamedTuple):
@@ -36,10 +37,9 @@ class WeightSums:
         self.run, self.rows, self.total = run, rows, total
         layout, tile, flags = run.layout, tile_of("weights", width), pair_flags(run.layout)
         pairs = flags["PAIRS"] // PAIR_ROWS
-        group = share(layout.rank + 1, run.hb * width, _HELD)
-        # Tiles of pairs are small: half as many numbers take as long.
-        tiles = share(pairs, PAIR_ROWS * run.hb, _HELD // 2) if pairs else 1
-        self.kinds = -(-(layout.rank + 1) // group) + -(-pairs // tiles)
+        group = share(layout.rank + 1, PAIR_ROWS * width, _HELD[width > 32])
+        tiles = share(pairs, 1, _PAIR_TILES) if pairs else 1
+        self.kinds = -(-(layout.rank + 1) // group) * (run.hb // PAIR_ROWS) + -(-pairs // tiles)
         least = -(-rows * run.shape.models * self.kinds // (_PROGRAMS * tile.rows))
         self.per_split = max(_TILES, least) * tile.rows
         self.splits = -(-rows // self.per_split)
@@ -48,11 +48,13 @@ class WeightSums:
         self.flags |= {"GROUP": group, "TILES": tiles, "TALL": PAIR_ROWS, "STAGES": tile.stages} | tile.flags | flags
         self.flags |= {"OUTPUT": output, "BOTH": output and layout.directions == 2}
 
-    def add(self, part: Part, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer]) -> None:
+    def add(
+        self, part: Part, buffers: tuple[Buffer, ...], start: int, right: tuple[Buffer, Buffer], units: Buffer
+    ) -> None:
         """A range; a part's first one comes first. Its rows count from the part's beginning, as those of `right` do."""
         left, d_square, codes = buffers
         self.run.plan.launch(
-            block_weight_kernel, (self.kinds, self.splits, self.run.shape.models), left, *right, codes, d_square,
+            block_weight_kernel, (self.kinds, self.splits, self.run.shape.models), left, *right, codes, d_square, units,
             self.partial, part.stop - part.start, start - part.start, self.rows, self.per_split, **self.flags,
             PRECISION=self.run.precision,
         )  # fmt: skip

@@ -56,13 +56,11 @@ TILES = {
     "enter": Tile(128, 8, 3, 64, registers=128),
     "leave": Tile(64, 4, 3, 64, registers=168),
     "readout": Tile(128, 8, 3, 64, registers=128),
-    "readout_backward": Tile(64, 4, 3, 128, registers=168),
+    "readout_backward": Tile(64, 4, 3, 128),
     "drive_backward": Tile(64, 4, 3, 64, registers=168),
     # Products of one matrix each, without columns.
-    "tail": Tile(64, 4, 1, 0, registers=128),
-    "tail_sums": Tile(32, 4, 3, 0),
-    "heads": Tile(128, 8, 1, 0, registers=128),
-    "head_sums": Tile(32, 4, 3, 0),
+    "tail": Tile(64, 4, 1, 0),
+    "heads": Tile(64, 4, 1, 0),
     "weights": Tile(32, 1, 3, 0),
     # Instead of those above for states of more than 32 planes, whose matrices fill the shared memory.
     "leave_wide": Tile(64, 4, 2, 64, registers=128, resident=False),

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from tides.kernels.triton.launched import launched_by_size
-from tides.kernels.triton.product_kernels import product, split
+from tides.kernels.triton.product_kernels import halve, inverse_of, product
+from tides.kernels.triton.unit_kernels import CODE, KINDS, LEFT, RIGHT, SQUARE, load_unit
 
 
 @triton.jit
@@ -59,28 +60,32 @@ def load_members(codes, row, live, i, R: tl.constexpr):
 
 @triton.jit
 def sum_members(
-    left, right, behind, codes, out, start, limit, first, H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
-    BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
+    left, right, behind, codes, out, start, limit, first, channel, units, H: tl.constexpr, P2: tl.constexpr,
+    R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr,
+    GROUP: tl.constexpr, STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ z̃_i left_h right_o for i = first, … (GROUP, HB, OB)."""
-    h = tl.arange(0, HB)[:, None]
-    totals = zeros(GROUP, HB, OB)
+    """Σ z̃_i left_h right_o for i = first, … (GROUP, TALL, OB) and TALL channels h."""
+    h = channel + tl.arange(0, TALL)[:, None]
+    totals = zeros(GROUP, TALL, OB)
+    of_left = load_unit(units, LEFT)
+    of_right = load_unit(units, RIGHT)
+    of_code = load_unit(units, CODE)
+    shrunk = inverse_of(of_left) * (inverse_of(of_code) * 2.0**-15)
     for offset in tl.range(0, limit, BM, num_stages=STAGES):
         row = offset + tl.arange(0, BM)
         live = row < limit
-        planes = split(load_planes(right, behind, row, live, P2, OB, BOTH, OUTPUT))
+        planes = halve(load_planes(right, behind, row, live, P2, OB, BOTH, OUTPUT) * inverse_of(of_right))
         # Steps are columns from the load on: what a product multiplies with them lies as its units read it.
-        tile = tl.load(left + row[None, :] * H + h, live[None, :] & (h < H), 0.0)
+        tile = tl.load(left + row[None, :] * H + h, live[None, :] & (h < H), 0.0) * shrunk
         sums = ()
         for k in tl.static_range(GROUP):
             weight = load_member(codes, row, live, first + k, R)
-            sums += (product(split(tile * weight), planes, PRECISION, totals[k]),)  # type: ignore[assignment]
+            sums += (product(halve(tile * weight), planes, PRECISION, totals[k]),)  # type: ignore[assignment]
         totals = sums
     o = tl.arange(0, OB)[None, :]
     for k in tl.static_range(GROUP):
         at = ((first + k) * HB + h) * OB + o
-        add_sums(out, at, totals[k], at < (R + 1) * HB * OB, start)
+        add_sums(out, at, totals[k] * of_left * (of_code * 2.0**15) * of_right, at < (R + 1) * HB * OB, start)
 
 
 @triton.jit
@@ -116,32 +121,39 @@ def load_pairs(
 
 @triton.jit
 def sum_pairs(
-    codes, d_square, out, start, limit, FIRST: tl.constexpr, COUNT: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
-    HB: tl.constexpr, SIDE: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr, PRECISION: tl.constexpr,
+    codes, d_square, out, start, limit, units, FIRST: tl.constexpr, COUNT: tl.constexpr, H: tl.constexpr,
+    R: tl.constexpr, HB: tl.constexpr, SIDE: tl.constexpr, BM: tl.constexpr, TALL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Tiles FIRST, … of the sums Σ (z_i z_j) dq_h over pairs (pairs, HB)."""
     h = tl.arange(0, HB)[None, :]
     totals = zeros(COUNT, TALL, HB)
+    of_square = load_unit(units, SQUARE)
+    of_code = load_unit(units, CODE)
+    # Of a product of two numbers below 2¹⁵.
+    shrunk = inverse_of(of_code) * (inverse_of(of_code) * 2.0**-15)
     for offset in range(0, limit, BM):
         row = offset + tl.arange(0, BM)
         live = row < limit
-        change = split(tl.load(d_square + row[:, None] * H + h, live[:, None] & (h < H), 0.0))
+        change = tl.load(d_square + row[:, None] * H + h, live[:, None] & (h < H), 0.0)
+        change = halve(change * inverse_of(of_square))
         j = tl.arange(0, TALL) % SIDE
         ahead = load_members(codes, row, live, j, R)
         back = load_members(codes, row, live, SIDE - 1 - j, R)
         sums = ()
         for k in tl.static_range(COUNT):
-            pairs = split(load_pairs(codes, row, live, ahead, back, R, SIDE, TALL, FIRST + k))
+            pairs = load_pairs(codes, row, live, ahead, back, R, SIDE, TALL, FIRST + k)
+            pairs = halve(pairs * shrunk)
             sums += (product(pairs, change, PRECISION, totals[k]),)  # type: ignore[assignment]
         totals = sums
     for k in tl.static_range(COUNT):
         pair = (FIRST + k) * TALL + tl.arange(0, TALL)[:, None]
-        add_sums(out, pair * HB + h, totals[k], pair + h >= 0, start)
+        add_sums(out, pair * HB + h, totals[k] * of_square * of_code * (of_code * 2.0**15), pair + h >= 0, start)
 
 
 @launched_by_size
 def block_weight_kernel(
-    left, right, behind, codes, d_square, out, N, start, rows, rows_per_split,
+    left, right, behind, codes, d_square, units, out, N, start, rows, rows_per_split,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,
     PAIRS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
@@ -161,16 +173,17 @@ def block_weight_kernel(
     d_square += (model * rows + begin) * H
     right += (model * N + start + begin) * P2
     behind += (model * N + start + begin) * P2
-    groups: tl.constexpr = (R + GROUP) // GROUP
+    units += model * KINDS
+    groups: tl.constexpr = (R + GROUP) // GROUP * (HB // TALL)
     out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + PAIRS * HB)
     if kind < groups:
         sum_members(
-            left, right, behind, codes, out, start, limit, kind * GROUP, H, P2, R, HB, OB, BM, GROUP, STAGES, BOTH,
-            OUTPUT, PRECISION,
+            left, right, behind, codes, out, start, limit, kind // (HB // TALL) * GROUP, kind % (HB // TALL) * TALL,
+            units, H, P2, R, HB, OB, BM, TALL, GROUP, STAGES, BOTH, OUTPUT, PRECISION,
         )  # fmt: skip
     for tile in tl.static_range(0, PAIRS // TALL, TILES):
         if kind == groups + tile // TILES:
             sum_pairs(
-                codes, d_square, out + (R + 1) * HB * OB, start, limit, tile, min(TILES, PAIRS // TALL - tile), H, R,
-                HB, SIDE, BM, TALL, PRECISION,
+                codes, d_square, out + (R + 1) * HB * OB, start, limit, units, tile, min(TILES, PAIRS // TALL - tile),
+                H, R, HB, SIDE, BM, TALL, PRECISION,
             )  # fmt: skip

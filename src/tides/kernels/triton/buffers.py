@@ -11,6 +11,8 @@ from torch import Tensor
 ALIGNED = 64
 # Of the elements that stretches are counted in.
 BYTES = 4
+# The slot of a plan's temporaries.
+WORKSPACE = 0
 
 
 def aligned(size: int) -> int:
@@ -19,7 +21,7 @@ def aligned(size: int) -> int:
 
 
 class Buffer(NamedTuple):
-    """A stretch of one of the tensors that a plan runs with, counted in float32; 0 is the workspace."""
+    """A stretch of one of the tensors that a plan runs with, counted in float32."""
 
     slot: int
     offset: int

@@ -31,12 +31,18 @@ def split(x):
 
 
 @triton.jit
+def inverse_of(unit):
+    """Of a power of two."""
+    return (0x7F000000 - unit.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def unit_of(largest):
     """The power of two that takes numbers up to `largest` below 2¹⁵ when they are divided by it, and its inverse."""
     exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
     # Not below 2⁻¹²⁶; what is smaller than 2⁻¹¹² then ends below 2¹⁴, with bits enough.
-    unit = tl.maximum(exponent - 0x07000000, 0x00800000)
-    return unit.to(tl.float32, bitcast=True), (0x7F000000 - unit).to(tl.float32, bitcast=True)
+    unit = tl.maximum(exponent - 0x07000000, 0x00800000).to(tl.float32, bitcast=True)
+    return unit, inverse_of(unit)
 
 
 @triton.jit
@@ -228,12 +234,14 @@ def mix_backward(
 
 @triton.jit
 def inverse_rms(
-    code, root, vectors, sets, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr,
+    z, unit, root, vectors, sets, eps, R: tl.constexpr, COUNT: tl.constexpr, STAGES: tl.constexpr, IB: tl.constexpr,
     HB: tl.constexpr, RESIDENT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """ρ_h = (‖R_h z̃‖² + eps)^(−½) with R_h upper triangular: its last row, whose square is known, meets 1 alone."""
-    z, unit = halve_rows(code)
-    square = tl.zeros((code.shape[0], HB), tl.float32)
+    """ρ_h = (‖R_h z̃‖² + eps)^(−½) from the halves of z̃ and their unit.
+
+    R_h is upper triangular: its last row, whose square is known, meets 1 alone.
+    """
+    square = tl.zeros((z[0].shape[0], HB), tl.float32)
     if RESIDENT:
         for first in tl.static_range(0, R, COUNT):
             square = add_squares(square, product(z, sets[first // COUNT], PRECISION), COUNT)

@@ -97,3 +97,31 @@ def store_tile(pointer, tile, first, stop, WIDTH: tl.constexpr, STRIDE: tl.const
     else:
         ordered = tl.reshape(tl.permute(parts, (3, 1, 0, 2, 5, 4, 6)), (N // 16, 2, BM // 16, 8, 4, 4))
     tl.store(at, ordered, inside)
+
+
+@triton.jit
+def zero_largest(BM: tl.constexpr):
+    """Where the largest numbers of tiles collect, one in every thread."""
+    return tl.zeros((BM // 16, 8, 4), tl.float32)
+
+
+@triton.jit
+def largest_of(so_far, tile):
+    """The largest number that a thread has of a tile, without its sign, or has had."""
+    BM: tl.constexpr = tile.shape[0]
+    N: tl.constexpr = tile.shape[1]
+    parts = tl.reshape(tl.abs(tile), (BM // 16, 2, 8, N // 16, 2, 4, 2))
+    return tl.maximum(so_far, tl.max(tl.max(tl.max(tl.max(parts, axis=6), axis=4), axis=3), axis=1))
+
+
+@triton.jit
+def zero_largest_rows(BM: tl.constexpr):
+    """The same for numbers of rows."""
+    return tl.zeros((BM // 16, 8), tl.float32)
+
+
+@triton.jit
+def largest_rows(so_far, row):
+    """The larger one of a thread's two rows (BM, 1), or of those it has had."""
+    BM: tl.constexpr = row.shape[0]
+    return tl.maximum(so_far, tl.max(tl.reshape(row, (BM // 16, 2, 8)), axis=1))
