@@ -46,13 +46,12 @@ def test_paper_100k_on_a_gpu() -> None:
     newest, models, oldest = (steps(f"cuda-h200{kind}.json") for kind in ("-triton", "-models", ""))
     shown = section("All measured steps")
     for length in (1_000, 5_000, 10_000, 100_000, 1_000_000):
-        older = length == 5_000
-        cells = [(models if older else newest)["paper-100k", "triton", length][way] for way in WAYS]
+        cells = [newest["paper-100k", "triton", length][way] for way in WAYS]
         for backend, file in (("naive", newest), ("transformer", models), ("rformer", models)):
             file = oldest if (backend, length) == ("transformer", 100_000) else file
             found = file.get(("paper-100k", backend, length), {})
             cells += [found.get("single"), found.get("memory")]
-        row = shown[f"{length:,} (older kernels)" if older else f"{length:,}"]
+        row = shown[f"{length:,}"]
         wrong = [(text, value) for text, value in zip(row, cells, strict=True) if not rounds(text, value)]
         assert not wrong, length
 
@@ -74,7 +73,7 @@ def test_other_configurations_on_a_gpu() -> None:
 def test_ratios_to_the_naive_model_on_a_gpu() -> None:
     newest, shown = steps("cuda-h200-triton.json"), section("Against the naive model")
     anchors = measured("cuda-h200-triton.json")["summary"]["anchors"]
-    assert len(anchors) == 5
+    assert len(anchors) == 6
     for anchor in anchors:
         workload, length = anchor["workload"], anchor["length"]
         name = {"paper-100k": f"{length:,} steps", "wide": f"`wide`, {length:,} steps"}.get(workload, f"`{workload}`")
@@ -102,7 +101,7 @@ def test_one_cpu_thread() -> None:
 
 def test_other_processors() -> None:
     shown = section("On other processors")
-    for file in ("cpu-2-cores.json", "cpu-2-cores-amd.json", "cpu-2-cores-zen5.json"):
+    for file in ("cpu-2-cores.json", "cpu-2-cores-amd.json", "cpu-2-cores-zen5.json", "cpu-16-cores-busy.json"):
         for length in (1_000, 5_000):
             assert_times(shown[f"`{file}`, {length:,}"], steps(file), length)
 
