@@ -1,6 +1,8 @@
 """Triton's kernels are accepted by its compiler, for a GPU that need not be there: the interpreter takes more."""
 
+import ast
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+import tides.kernels.triton
 from tests.kernels.test_block_plans import _plans
 from tides.experiments.speed import WORKLOADS
 from tides.kernels.triton import wide_plans
@@ -76,6 +79,19 @@ def _launches(plans: list[LaunchPlan]) -> list[_Launch]:
 def _compile(launch: _Launch) -> Any:
     options = {key: value for key, value in launch.flags.items() if key in OPTIONS}
     return triton.compile(_source(launch), target=HOPPER, options=options)
+
+
+def test_no_loop_assigns_its_own_variable() -> None:
+    # Triton 3.5 would carry it from one round to the next, and finds that it changes its type.
+    files = list(Path(tides.kernels.triton.__file__).parent.glob("*_kernels.py"))
+    assert len(files) > 15
+    for file in files:
+        for loop in (
+            node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.For)
+        ):
+            names = [node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Name)]
+            assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            assert ast.unparse(loop.target) not in assigned, f"{file.name}, line {loop.lineno}"
 
 
 def _loop(ptx: str) -> tuple[str, str]:

@@ -99,7 +99,7 @@ def adjoint_kernel(
         mi += gi
         if SUMMARISE:
             pr, pi = times(ar, -ai, pr, pi)
-            ar, ai, _, _ = fold(
+            ar, ai, br, bi = fold(
                 lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING, REVERSE,
                 PACKED, HAS_S0,
             )  # fmt: skip

@@ -184,6 +184,6 @@ def block_weight_kernel(
     for tile in tl.static_range(0, PAIRS // TALL, TILES):
         if kind == groups + tile // TILES:
             sum_pairs(
-                codes, d_square, out + (R + 1) * HB * OB, start, limit, units, tile, min(TILES, PAIRS // TALL - tile),
-                H, R, HB, SIDE, BM, TALL, PRECISION,
+                codes, d_square, out + (R + 1) * HB * OB, start, limit, units, tile,
+                TILES if PAIRS // TALL - tile > TILES else PAIRS // TALL - tile, H, R, HB, SIDE, BM, TALL, PRECISION,
             )  # fmt: skip
