@@ -18,7 +18,7 @@ def bench() -> None:
 @app.command()
 def speed(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    lengths: Annotated[str | None, typer.Option(help="Sequence lengths of paper-100k, comma separated.")] = None,
+    lengths: Annotated[str | None, typer.Option(help="Sequence lengths for paper-100k, comma separated.")] = None,
     configs: Annotated[
         str | None, typer.Option(help="paper-100k, eigenworms, wide, streaming; comma separated.")
     ] = None,
@@ -27,13 +27,13 @@ def speed(
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the records; cells that are there are not repeated.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the records; finished cells are not repeated.")] = Path(
         "runs/speed"
     ),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure cells again that are there.")] = False,
-    limit: Annotated[float | None, typer.Option(help="Seconds after which a cell is given up.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure finished cells again.")] = False,
+    limit: Annotated[float | None, typer.Option(help="Give up on a cell after this many seconds.")] = None,
 ) -> None:
-    """Training step, forward pass and peak memory by backend and length, beside naive code and a transformer."""
+    """Time training steps and forward passes, and measure peak memory, by backend and length."""
     from rich.console import Console
 
     from tides.atomic import require_folder
@@ -105,11 +105,11 @@ def models(
     batch: Annotated[int, typer.Option(min=1, help="Series per step.")] = 16,
     length: Annotated[int, typer.Option(min=4, help="Observations per series.")] = 256,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0, help="Time per model; three steps are always taken.")] = 5.0,
-    limit: Annotated[float | None, typer.Option(help="Seconds after which a model is given up.")] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds per model; at least three steps are taken.")] = 5.0,
+    limit: Annotated[float | None, typer.Option(help="Give up on a model after this many seconds.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
 ) -> None:
-    """Training step and peak memory of every baseline and of TIDES at one size."""
+    """Compare step time and peak memory of TIDES and every baseline at one size."""
     import torch
     from rich.console import Console
 
@@ -151,20 +151,20 @@ def _cost(row: dict[str, Any]) -> list[str]:
 def scale(
     workers: Annotated[
         str | None,
-        typer.Option(help="Numbers of workers, comma separated; 1, 2, 4, … up to all processors by default."),
+        typer.Option(help="Numbers of workers, comma separated; by default 1, 2, 4, … up to all processors."),
     ] = None,
     engines: Annotated[
-        str | None, typer.Option(help="local, ray; comma separated. Both by default, where Ray is installed.")
+        str | None, typer.Option(help="local, ray or both, comma separated; by default both if Ray is installed.")
     ] = None,
-    cells: Annotated[int, typer.Option(min=1, help="Cells for each worker.")] = 4,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of a cell.")] = 16,
+    cells: Annotated[int, typer.Option(min=1, help="Cells per worker.")] = 4,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs per cell.")] = 16,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of every setup; medians are shown.")] = 3,
     threads: Annotated[
-        bool, typer.Option("--threads/--no-threads", help="Also one worker with a thread on every processor.")
+        bool, typer.Option("--threads/--no-threads", help="Also measure one worker with a thread on every processor.")
     ] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
 ) -> None:
-    """Cells per minute and training observations per second against the number of workers."""
+    """Measure cells per minute and training observations per second against the number of workers."""
     from rich.console import Console
 
     from tides.atomic import require_folder

@@ -11,16 +11,17 @@ app = typer.Typer()
 @app.command()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder that `tides train` wrote.")],
-    table: Annotated[Path, typer.Argument(help="A table with the same columns, labels included.")],
+    table: Annotated[Path, typer.Argument(help="Table with the same columns, including labels.")],
     weight: Annotated[
-        str | None, typer.Option(help="Column of weights: how much a series counts; all the same without it.")
+        str | None, typer.Option(help="Column of weights: how much each series counts; all equal by default.")
     ] = None,
     unlabelled: Annotated[
-        str | None, typer.Option(help="Series without a label: error or drop; as in training without it.")
+        str | None,
+        typer.Option(help="What to do with series without a label: error or drop; by default as in training."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
     ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Columns and channels the model does not know are left out.")
+        bool, typer.Option("--ignore-new", help="Leave out columns and channels that the model does not know.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -11,16 +11,18 @@ app = typer.Typer()
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="Model folder, as tides.save writes it.")],
+    model: Annotated[Path, typer.Argument(help="Model folder, as written by tides.save or tides train.")],
     c: Annotated[Path | None, typer.Option("--c", help="Write C99 sources to this folder.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX graph to this file.")] = None,
-    mode: Annotated[str, typer.Option(help="ONNX graph of one 'step' or of a whole 'sequence'.")] = "sequence",
-    int8: Annotated[bool, typer.Option("--int8", help="C: matrices as bytes, a quarter of the flash.")] = False,
-    tick: Annotated[float, typer.Option(help="C: how long a tick of the integer timestamps is, in --unit.")] = 1e-3,
-    unit: Annotated[str | None, typer.Option(help="C: unit of --tick; by default the model's unit of time.")] = None,
+    mode: Annotated[str, typer.Option(help="ONNX: graph of one 'step' or of a whole 'sequence'.")] = "sequence",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="C: store matrices as bytes, for about a quarter of the flash.")
+    ] = False,
+    tick: Annotated[float, typer.Option(help="C: length of a tick of the integer timestamps, in --unit.")] = 1e-3,
+    unit: Annotated[str | None, typer.Option(help="C: unit of --tick; by default the model's time unit.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Take a model to a small device (C99) or to another runtime (ONNX)."""
+    """Export a model as C99 sources or as an ONNX graph."""
     from tides.artefacts import load, read_metadata
     from tides.errors import ConfigError
     from tides.streaming.export import export_c, export_onnx

@@ -45,18 +45,18 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before the verb."""
+    """Options before the verb."""
 
 
 app = lazy_app(
     VERBS,
-    help="Selective state-space models whose step size stays physical time.",
-    epilog="--debug, anywhere on the line, shows the traceback of an error.",
+    help="Selective state-space models for irregularly sampled series.",
+    epilog="Add --debug anywhere to see the traceback of an error.",
     options=_options,
 )
 
 
-# What a disk answers to somebody who has the file open already; such errors name no file.
+# Errors of a disk while an open file is written; they carry no file name.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     if "--debug" not in sys.argv:
         warnings.showwarning = _one_line(warnings.showwarning)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A console or pipe of a few hundred letters shows the codes of others, as stderr does.
+        # A console or pipe with a small character set shows other characters as escapes, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _check_launch(arguments)
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _one_line(others: Any) -> Any:
-    """Shows warnings of this package as one line, each text once; `others` shows those of other packages."""
+    """A `warnings.showwarning` that prints each warning of ours once, on one line; `others` prints the rest."""
     told: set[str] = set()
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -102,7 +102,7 @@ def _one_line(others: Any) -> Any:
 
 
 def _check_launch(arguments: list[str]) -> None:
-    """torchrun starts the same command several times: `train` shares one run, anything else would do it twice."""
+    """Refuse verbs other than `train` under torchrun, which would run each of them several times."""
     several = "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
     if several and arguments[:1] != ["train"]:
         raise ConfigError(f"torchrun: found {' '.join(arguments[:1])!r}, wanted train: other verbs run in one process")

@@ -14,24 +14,24 @@ _YEARS = (-62_135_596_800, 253_402_300_800)  # seconds since 1970 at the beginni
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder that `tides train` wrote.")],
-    table: Annotated[Path, typer.Argument(help="A table with the same columns; labels are not needed.")],
-    out: Annotated[Path, typer.Option(help="File for the answers: .parquet, .csv or .feather.")],
+    table: Annotated[Path, typer.Argument(help="Table with the same columns; labels are not needed.")],
+    out: Annotated[Path, typer.Option(help="File for the predictions: .parquet, .csv or .feather.")],
     at: Annotated[
         str | None,
         typer.Option(
-            help="Forecasts: when, comma separated: +6h after each series' last time, a date (in the table's zone; UTC "
-            "where it has none), a number."
+            help="Forecasts: times, comma separated: +6h after each series' last time, a date (in the table's zone, "
+            "else UTC) or a number."
         ),
     ] = None,
     coverage: Annotated[
-        float | None, typer.Option(help="Forecasts: share of values inside the intervals; 0.9 by default.")
+        float | None, typer.Option(help="Forecasts: share of values that the intervals should contain; 0.9 by default.")
     ] = None,
     ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Columns and channels the model does not know are left out.")
+        bool, typer.Option("--ignore-new", help="Leave out columns and channels that the model does not know.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Answer for every series of a table: classes, numbers or forecasts."""
+    """Predict classes, numbers or forecasts for a table."""
     from tides.atomic import require_folder
     from tides.cli.own_table import check_table, estimator_of
     from tides.data.clock import zone_of

@@ -14,24 +14,25 @@ _ROOTS = ("runs", "results")
 
 @app.command()
 def report(
-    experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash; all writes an index, too.")] = (
-        "all"
-    ),
+    experiment: Annotated[
+        str, typer.Argument(help="Name of the experiment, for example fading-flash; 'all' also writes an index.")
+    ] = ("all"),
     folder: Annotated[
         Path | None,
-        typer.Option("--in", help="Where the records are; runs/<experiment>, else results/<experiment>, by default."),
+        typer.Option("--in", help="Folder of the records; by default runs/<experiment>, else results/<experiment>."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the page; <records>/report by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default <records>/report.")] = None,
     where: Annotated[
-        list[str] | None, typer.Option(help="Only records with this setting: train.steps=3000. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Use only records with this setting, for example train.steps=3000. Repeatable."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the main tables in Markdown.")] = False,
     into: Annotated[
-        Path | None, typer.Option(help="Put the main tables between the result marks of this Markdown page.")
+        Path | None, typer.Option(help="Put the main tables between the results marks of this Markdown page.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Write an experiment's page, figures and tables."""
+    """Write the report of an experiment: page, figures, tables."""
     from importlib import import_module
 
     from tides.errors import ConfigError

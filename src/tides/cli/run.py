@@ -18,51 +18,61 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 @app.command()
 def run(
-    experiment: Annotated[str, typer.Argument(help="Its name, for example fading-flash.")],
+    experiment: Annotated[str, typer.Argument(help="Name of the experiment, for example fading-flash.")],
     variant: Annotated[
-        str | None, typer.Option(help="Which shipped configuration; paper, where there is one, by default.")
+        str | None, typer.Option(help="Shipped configuration to use; by default 'paper' if there is one.")
     ] = None,
     own: Annotated[
-        Path | None, typer.Option("--config", help="A configuration of your own, such as one that a sweep chose.")
+        Path | None, typer.Option("--config", help="Your own configuration file, such as one chosen by a sweep.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     models: Annotated[
         str | None,
-        typer.Option("--models", "--model", help="Names, comma separated; package:function is your own."),
+        typer.Option("--models", "--model", help="Names of models, comma separated; package:function for your own."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Cells whose label, or its beginning, matches one of these: 'HOD01,SCP2*seed42'.")
+        str | None,
+        typer.Option(help="Run only cells whose label (or its beginning) matches one of these: 'HOD01,SCP2*seed42'."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run the same code with few steps, as a check; not a result.")
+    ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: train.steps=500. Repeatable.")
+        list[str] | None, typer.Option("--set", help="Change a setting, for example train.steps=500. Repeatable.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for records; runs/<experiment> by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the records; by default runs/<experiment>.")] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most stacks at once: one per core by default, with Ray what the cluster has room for."
+            min=1,
+            help="Maximum number of stacks at once; by default one per core, or what the Ray cluster has room for.",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     streams: Annotated[
-        int, typer.Option(min=1, help="Stacks that share a GPU, each on a stream of its own, in one process.")
+        int, typer.Option(min=1, help="Stacks that share a GPU in one process, each on its own CUDA stream.")
     ] = 1,
     time_limit: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which nothing new is started; repeat to continue.")
+        float | None,
+        typer.Option(min=0, help="Start nothing new after this many seconds; repeat the command to continue."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: tasks of a cluster.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
+    ] = "local",
     address: Annotated[
         str | None,
         typer.Option(help="ray: host:port, auto (this machine's cluster, the default) or local (a new one)."),
     ] = None,
-    cpus: Annotated[float | None, typer.Option(min=0, help="ray: processors for a stack; 1 by default.")] = None,
-    gpus: Annotated[float | None, typer.Option(min=0, help="ray: GPUs for a stack; 1 with --device cuda.")] = None,
+    cpus: Annotated[float | None, typer.Option(min=0, help="ray: processors per stack; 1 by default.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(min=0, help="ray: GPUs per stack; by default 1 with --device cuda.")
+    ] = None,
     retries: Annotated[
-        int | None, typer.Option(min=0, help="ray: how often a stack may lose its worker; 3 by default.")
+        int | None,
+        typer.Option(min=0, help="ray: how often to try a stack again after it lost its worker; 3 by default."),
     ] = None,
     shared_files: Annotated[
-        bool, typer.Option("--shared-files", help="ray: all nodes see this machine's files under the same paths.")
+        bool, typer.Option("--shared-files", help="ray: all machines see this machine's files under the same paths.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:

@@ -19,28 +19,41 @@ _NOBODY_READS = 141
 
 @app.command()
 def stream(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    at: Annotated[str | None, typer.Option(help="Offsets of forecasts, comma separated: 0,6h,+1d.")] = None,
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    at: Annotated[
+        str | None, typer.Option(help="Forecasts: offsets after each observation, comma separated: 0,6h,+1d.")
+    ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Keep all streams in this folder and go on from it after a stop or a kill.")
+        Path | None, typer.Option(help="Keep all streams in this folder, and resume from it after a stop or a kill.")
     ] = None,
     every: Annotated[int, typer.Option(help="Observations between snapshots in --state.")] = 1000,
     out: Annotated[
-        Path | None, typer.Option(help="Write predictions to this file; with --state each appears exactly once.")
+        Path | None, typer.Option(help="Write predictions to this file; with --state, each appears exactly once.")
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="With --state: stdin goes on; it does not begin with line 1 again.")
+        bool, typer.Option("--live", help="With --state: stdin continues instead of beginning with line 1 again.")
     ] = False,
-    late: Annotated[str, typer.Option(help="Observations out of order: reject, ignore or replay.")] = "reject",
-    duplicate: Annotated[str, typer.Option(help="The same observation again: reject, ignore or take.")] = "ignore",
-    reset_after: Annotated[str | None, typer.Option(help="A silence that starts a stream anew, e.g. 24h.")] = None,
-    history: Annotated[int, typer.Option(help="How many observations --late replay reaches back at least.")] = 64,
+    late: Annotated[
+        str, typer.Option(help="What to do with observations out of order: reject, ignore or replay.")
+    ] = "reject",
+    duplicate: Annotated[
+        str, typer.Option(help="What to do with repeated observations: reject, ignore or take.")
+    ] = "ignore",
+    reset_after: Annotated[
+        str | None, typer.Option(help="Restart a stream after this much silence, for example 24h.")
+    ] = None,
+    history: Annotated[
+        int, typer.Option(help="Number of observations that --late replay can reach back at least.")
+    ] = 64,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a malformed line instead of skipping it.")] = False,
-    batch: Annotated[int, typer.Option(help="At most so many lines together.")] = 256,
-    fsync: Annotated[bool, typer.Option("--fsync", help="Survive a loss of power, not only a kill; slower.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No summary at the end.")] = False,
+    batch: Annotated[int, typer.Option(help="Maximum number of lines taken together.")] = 256,
+    fsync: Annotated[bool, typer.Option("--fsync", help="Survive a power failure, not only a kill; slower.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary at the end.")] = False,
 ) -> None:
-    """Follow streams: {"key": "a", "t": 3.5, "x": [1.0, null]} per line in, one prediction per line out."""
+    """Follow streams: an observation in, a prediction out.
+
+    Each is one line of JSON; an observation looks like {"key": "a", "t": 3.5, "x": [1.0, null]}.
+    """
     from contextlib import ExitStack
 
     from tides.errors import ConfigError, DataError

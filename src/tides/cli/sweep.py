@@ -15,30 +15,37 @@ app = typer.Typer()
 
 @app.command()
 def sweep(
-    target: Annotated[str, typer.Argument(help="uea or physiome with the paper's space, or a TOML file of your own.")],
-    trials: Annotated[int | None, typer.Option(help="How many configurations in all; ten if published.")] = None,
+    target: Annotated[str, typer.Argument(help="uea or physiome (the paper's spaces), or your own TOML file.")],
+    trials: Annotated[
+        int | None, typer.Option(help="Number of configurations in all; ten with --protocol published.")
+    ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="sqlite:///file.db or postgresql://user@host/name; <out>/sweep.db by default."),
+        typer.Option(help="sqlite:///file.db or postgresql://user@host/name; by default <out>/sweep.db."),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="search; or published: ten configurations, the best on fold 0, then five folds.")
+        str, typer.Option(help="search, or published: ten configurations, the best on fold 0, then five folds.")
     ] = "search",
-    datasets: Annotated[str | None, typer.Option(help="uea, physiome: some data sets, comma separated.")] = None,
-    variant: Annotated[str | None, typer.Option(help="uea, physiome: the configuration to start from.")] = None,
-    sampler: Annotated[str, typer.Option(help="random; or tpe, which learns from finished trials.")] = "random",
+    datasets: Annotated[str | None, typer.Option(help="uea, physiome: names of data sets, comma separated.")] = None,
+    variant: Annotated[str | None, typer.Option(help="uea, physiome: shipped configuration to start from.")] = None,
+    sampler: Annotated[str, typer.Option(help="random, or tpe, which learns from finished trials.")] = "random",
     prune: Annotated[
-        bool | None, typer.Option("--prune/--no-prune", help="Stop trials below the median; not if published.")
+        bool | None,
+        typer.Option(
+            "--prune/--no-prune", help="Stop trials that are behind the median; off with --protocol published."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the configurations that are drawn.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Same code, few steps: a check, not a result.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the drawn configurations.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run the same code with few steps, as a check; not a result.")
+    ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Fix a setting: train.epochs=50. Repeatable.")
+        list[str] | None, typer.Option("--set", help="Fix a setting, for example train.epochs=50. Repeatable.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; runs/sweep by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; by default runs/sweep.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     heartbeat: Annotated[
-        int, typer.Option(help="Seconds between a worker's signs of life; six are missed at most.")
+        int, typer.Option(help="Seconds between a worker's heartbeats; after six missed ones it counts as lost.")
     ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:

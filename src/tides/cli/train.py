@@ -17,39 +17,45 @@ def train(
     table: Annotated[Path, typer.Argument(help="Parquet, Feather or CSV file, or a folder of Parquet files.")],
     id: Annotated[str, typer.Option(help="Column that names the series.")],
     time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
-    out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it continues.")],
-    label: Annotated[str | None, typer.Option(help="Column of labels; forecasts leave it alone.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it is resumed.")],
+    label: Annotated[str | None, typer.Option(help="Column of labels; ignored by forecasts.")] = None,
     task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
-    horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead, for example 24h.")] = None,
+    horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead to learn, for example 24h.")] = None,
     weight: Annotated[
-        str | None, typer.Option(help="Column of weights: how much a series counts, in training and in the score.")
+        str | None, typer.Option(help="Column of weights: how much each series counts, in training and in the score.")
     ] = None,
-    static: Annotated[str | None, typer.Option(help="Columns that describe a whole series, comma separated.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Long tables: column that names the channel.")] = None,
+    static: Annotated[
+        str | None, typer.Option(help="Static columns, which describe a whole series, comma separated.")
+    ] = None,
+    channel: Annotated[str | None, typer.Option(help="Long tables: column with the names of channels.")] = None,
     value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
     channels: Annotated[
         str | None,
-        typer.Option(help="Columns that were measured, or channels of a long table, comma separated; all by default."),
+        typer.Option(help="Columns to use as channels, or channels of a long table, comma separated; all by default."),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Column of groups that are never split.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Unit of time: s, min, h, d; dates are expressed in it.")] = None,
-    duplicates: Annotated[str, typer.Option(help="error, mean or last.")] = "error",
-    unlabelled: Annotated[str, typer.Option(help="Series without a label: error or drop.")] = "error",
-    test: Annotated[float, typer.Option(help="Share of the series kept apart for the final score.")] = 0.2,
-    balanced: Annotated[bool, typer.Option("--balanced", help="Classes: each counts the same.")] = False,
-    smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: fill in the past too.")] = False,
+    group: Annotated[str | None, typer.Option(help="Column of groups (such as patients) that are never split.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of time in which the model counts: s, min, h, d, …")] = None,
+    duplicates: Annotated[
+        str, typer.Option(help="What to do with repeated measurements: error, mean or last.")
+    ] = "error",
+    unlabelled: Annotated[str, typer.Option(help="What to do with series without a label: error or drop.")] = "error",
+    test: Annotated[float, typer.Option(help="Share of the series held out for the final score.")] = 0.2,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Classes: give all classes the same weight.")] = False,
+    smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: learn to fill in the past, too.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any argument of the estimator, as TOML: model.rank=8. Repeatable."),
+        typer.Option("--set", help="Set any argument of the estimator, as TOML, for example model.rank=8. Repeatable."),
     ] = None,
     own: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with such arguments, for example one that a sweep chose.")
+        Path | None, typer.Option("--config", help="TOML file with such arguments, for example one chosen by a sweep.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Of the split, the start and the order of training.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the split, the initial weights and the order of training.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    """Train on your own table; classes, numbers or forecasts."""
+    """Train on your own table: classes, numbers or forecasts."""
     from tides.cli.own_table import check_table, metric_lines, weighed_by, write_page
     from tides.cli.words import listed
     from tides.errors import ConfigError, DataError, TidesError

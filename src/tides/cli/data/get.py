@@ -1,4 +1,4 @@
-"""`tides data get`: fetch a data set; an interrupted download goes on where it stopped."""
+"""`tides data get`: fetch a data set; an interrupted download resumes where it stopped."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ def get(
     name: Annotated[str, typer.Argument(help="A name from `tides data list`, such as SCP1 or physiome.")],
     root: Annotated[Path | None, typer.Option(help="Data folder; default $TIDES_DATA or the user cache.")] = None,
 ) -> None:
-    """Download a data set and check it where its source publishes a checksum."""
+    """Download a data set, and check it if its source publishes a checksum."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 

@@ -12,7 +12,7 @@ app = typer.Typer()
 @app.command()
 def jgd(
     folder: Annotated[Path, typer.Argument(help="Folder of CellML models, or one CellML file.")],
-    top: Annotated[int | None, typer.Option(min=1, help="Show only the best.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only this many of the best.")] = None,
     n: Annotated[int, typer.Option("-n", "--trajectories", min=2, help="Trajectories per point of the grid.")] = 100,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: all cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,

@@ -11,14 +11,12 @@ app = typer.Typer()
 
 @app.command()
 def simulate(
-    target: Annotated[
-        str, typer.Argument(help="`physiome` for the benchmark's systems, or a CellML file of your own.")
-    ],
+    target: Annotated[str, typer.Argument(help="`physiome` for the benchmark's systems, or your own CellML file.")],
     cellml: Annotated[
-        Path | None, typer.Option(help="Folder of CellML files (HOD01.cellml …); for `physiome`.")
+        Path | None, typer.Option(help="For `physiome`: folder of CellML files (HOD01.cellml …).")
     ] = None,
     models: Annotated[
-        str | None, typer.Option(help="Short names of `physiome`, separated by commas; default: all 50.")
+        str | None, typer.Option(help="For `physiome`: short names, comma separated; default: all 50.")
     ] = None,
     n: Annotated[int, typer.Option("-n", "--trajectories", min=2, help="Trajectories per model.")] = 2000,
     out: Annotated[
@@ -26,16 +24,16 @@ def simulate(
         typer.Option(help="Output folder; default physiome/trajectories, or simulated, in the data folder."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: all cores.")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
-    duration: Annotated[float | None, typer.Option(help="T, for a file of your own.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace existing files.")] = False,
+    duration: Annotated[float | None, typer.Option(help="For your own file: the duration T.")] = None,
     d_states: Annotated[float | None, typer.Option(help="Relative width for the initial states.")] = None,
     d_constants: Annotated[float | None, typer.Option(help="Relative width for the constants.")] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Folder of reference trajectories to compare `physiome` with.")
+        Path | None, typer.Option(help="For `physiome`: folder of reference trajectories to compare with.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """Simulate models with random initial states and constants; run it again to continue after a stop."""
+    """Simulate models with random initial states and constants; repeat the command to continue after a stop."""
     from tides.cli.words import listed
     from tides.data.cache import cache_root
     from tides.data.physiome.campaign import Model, published_models, run_campaign

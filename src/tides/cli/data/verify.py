@@ -11,11 +11,11 @@ app = typer.Typer()
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; default: all that are here.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; default: all on this machine.")] = None,
     root: Annotated[Path | None, typer.Option(help="Data folder; default $TIDES_DATA or the user cache.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """Check shapes, contents and, where one was published, checksums; exit code 1 if anything is wrong."""
+    """Check shapes, contents and published checksums of data sets; exit code 1 if anything is wrong."""
     from tides.data import catalogue
     from tides.data.verify import verify as check_entry
     from tides.errors import DataError
