@@ -39,16 +39,18 @@ def register_model(
     describe: Callable[[Any], dict[str, Any]],
     build: Callable[[dict[str, Any]], nn.Module],
 ) -> None:
-    """Make a model class savable: `describe(model)` gives JSON from which `build` makes the same architecture."""
+    """Make a model class savable: `describe(model)` gives JSON from which `build` makes the same architecture again."""
     _describe[kind] = (name, describe)
     _build[name] = build
 
 
 def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None) -> Path:
-    """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON and comes back with
-    `read_metadata`. Each file is written aside and renamed, and the config holds a digest of the weights: a folder that
-    was only half replaced is refused by `load`. A model that `load` would not build again, because something was put in
-    the place of a part, raises `ConfigError`.
+    """Write `model` to `folder`. `metadata` (channel names, classes, units, …) must be JSON; `read_metadata` returns
+    it.
+
+    Each file is written under another name and then renamed, and the config holds a digest of the weights, so `load`
+    refuses a folder that was only half replaced. A model in which a part was replaced raises `ConfigError`, because
+    `load` could not build it again.
     """
     description, tensors = describe(model), named_tensors(model)
     _check_what_is_built_again(model, description, tensors)

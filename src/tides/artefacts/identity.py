@@ -10,7 +10,9 @@ from tides.artefacts.folder import as_json, describe, named_tensors
 
 
 def identify(model: nn.Module, metadata: Mapping[str, Any] | None = None) -> str:
-    """SHA-256 over the model's description, every tensor of its state, and `metadata`; independent of the version."""
+    """SHA-256 over the model's description, every tensor of its state, and `metadata`; independent of the version of
+    TIDES.
+    """
     text = as_json({**describe(model), "metadata": dict(metadata or {})}, sort_keys=True)
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(named_tensors(model).items()):

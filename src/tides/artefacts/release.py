@@ -71,7 +71,7 @@ _NEEDED = {
 
 
 def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) -> nn.Module:
-    """Our module with the release's weights, under `compat="release"`.
+    """Our module with the weights of the authors' release, under `compat="release"`.
 
     `config` holds the release's keyword arguments and `kind`: `backbone`, `classifier` or `forecaster`. The module is
     in training mode and in the dtype of the checkpoint.

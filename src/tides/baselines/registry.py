@@ -81,7 +81,7 @@ def names(task: Task | None = None) -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """What is known of `name`; an unknown one raises with the nearest that exists."""
+    """The registry's entry for `name`; an unknown name raises an error that suggests the nearest one."""
     if name not in _ENTRIES:
         nearest = difflib.get_close_matches(name, _ENTRIES, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -34,12 +34,14 @@ def from_arrays(
 ) -> IrregularDataset:
     """A data set from arrays; NaN is missing.
 
-    `X` is an aeon collection, i.e. an array (cases, channels, length) or a list of arrays (channels, length_i);
-    an array (cases, length) of one channel; or a PyPOTS dictionary with "X" (cases, steps, features) and
-    optionally "y". `layout="time-first"` reads (cases, length, channels) and (length_i, channels) instead; it is
-    the default for dictionaries. `times` is shared (length,) or one array per case; 0, 1, 2, … where absent.
-    `y` holds one label per case: classes or numbers by the rule of `from_long`, or rows of numbers; `groups` and
-    `weights` have one entry per case, too.
+    `X` is an aeon collection, i.e. an array (cases, channels, length) or a list of arrays (channels, length_i); an
+    array (cases, length) of one channel; or a PyPOTS dictionary with "X" (cases, steps, features) and optionally "y".
+    `layout="time-first"` reads (cases, length, channels) and (length_i, channels) instead; it is the default for
+    dictionaries.
+
+    `times` is one vector for all cases (length,) or one array per case; without it, times are 0, 1, 2, …. `y` holds one
+    label per case: classes or numbers by the rule of `from_long`, or rows of numbers. `groups` and `weights` have one
+    entry per case, too.
     """
     if isinstance(X, Mapping):
         layout = layout or "time-first"

@@ -21,10 +21,9 @@ def collate(
 ) -> IrregularBatch:
     """Pad series at the end into an `IrregularBatch`; usable as a DataLoader's `collate_fn`.
 
-    Gaps are formed in float64 and then cast to `dtype`. `first_gap` says how long before its first observation
-    a series began: a number (pass `train.median_gap()` to train a model), "start" (each series' own `start`), or
-    "median": each series' own median gap above zero, 1.0 where it has none, so that no series depends on its
-    neighbours in the batch.
+    Gaps are formed in float64 and then cast to `dtype`. `first_gap` says how long before its first observation a series
+    began: a number (pass `train.median_gap()` to train a model), "start" (each series' own `start`), or "median" (each
+    series' own median gap above zero, 1.0 if it has none), so that no series depends on its neighbours in the batch.
     """
     if isinstance(series, IrregularSeries):
         raise DataError("collate: found one series, wanted several: [series]")

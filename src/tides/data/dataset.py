@@ -20,7 +20,7 @@ _PIECE = 1 << 20
 class IrregularDataset(Sequence[IrregularSeries]):
     """List-like: `ds[3]` is a series; `ds[:8]`, `ds[[4, 1]]` and `ds[mask]` are data sets on the same data.
 
-    Build one with `from_long`, `from_wide`, `from_arrays`, or from series at hand:
+    Build one with `from_long`, `from_wide` or `from_arrays`, or from existing series:
     `IrregularDataset(series, channels=("hr", "spo2"), unit="h", class_names=("home", "died"))`.
     """
 
@@ -66,7 +66,9 @@ class IrregularDataset(Sequence[IrregularSeries]):
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,): scikit-learn then cuts the data set as an array, `data[rows, ...]`, and its parts are data sets."""
+        """(n,). With it, scikit-learn indexes the data set like an array (`data[rows, ...]`), and the parts are data
+        sets.
+        """
         return (len(self),)
 
     def __iter__(self) -> Iterator[IrregularSeries]:
@@ -102,18 +104,18 @@ class IrregularDataset(Sequence[IrregularSeries]):
 
     @property
     def labels(self) -> NDArray[Any] | None:
-        """Class indices (int64) or numbers (float64), one per series; None where no series has one."""
+        """Class indices (int64) or numbers (float64), one per series; None if no series has one."""
         labels = self._all_or_none("label", [self._store.label(int(i)) for i in self._index])
         return None if labels is None else label_array(labels)
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """Whether each series has a label (n,); NaN is none."""
+        """Whether each series has a label (n,); NaN counts as none."""
         return np.array([_says_something(self._store.label(int(i))) for i in self._index], np.bool_)
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
-        """How much each series counts (n,); None where no series has a weight."""
+        """How much each series counts (n,); None if no series has a weight."""
         weights = self._all_or_none("weight", [self._store.weight(int(i)) for i in self._index])
         return None if weights is None else np.array(weights, np.float64)
 
@@ -127,7 +129,7 @@ class IrregularDataset(Sequence[IrregularSeries]):
 
     @property
     def groups(self) -> list[Any] | None:
-        """The group of each series; None where no series has one."""
+        """The group of each series; None if no series has one."""
         groups = [self._store.group(int(i)) for i in self._index]
         return None if all(group is None for group in groups) else groups
 
@@ -138,11 +140,13 @@ class IrregularDataset(Sequence[IrregularSeries]):
         return np.stack(rows) if rows else None
 
     def map(self, transform: Callable[[IrregularSeries], IrregularSeries]) -> "IrregularDataset":
-        """The same series through `transform`, applied at every access and not before."""
+        """The same series through `transform`, which is applied at every access."""
         return IrregularDataset(MappedStore(self._store, transform), schema=self.schema, _index=self._index)
 
     def fingerprint(self) -> str:
-        """Another text where channels, unit, series or anything in them differs (in a mapped set: before the map)."""
+        """A hash text that differs if channels, unit, series or anything in them differs (in a mapped set: before the
+        map).
+        """
         return fingerprint(self._store, self._index, self.schema)
 
     def times(self, position: int) -> NDArray[np.float64]:
@@ -150,7 +154,7 @@ class IrregularDataset(Sequence[IrregularSeries]):
         return self._store.times(int(self._index[position]))
 
     def entries(self) -> Iterator[Entries]:
-        """Channel and value of every observed entry, in pieces; no cell that was not observed is touched."""
+        """Channel and value of every observed entry, in pieces, without touching cells that were not observed."""
         channels: list[NDArray[Any]] = []
         values: list[NDArray[Any]] = []
         held = 0
@@ -175,9 +179,9 @@ class IrregularDataset(Sequence[IrregularSeries]):
             yield int(self._index[begin]), int(self._index[end - 1]) + 1
 
     def median_gap(self) -> float:
-        """Median of the gaps within series that are above zero; 1.0 where no series has such a gap.
+        """Median of the gaps above zero within series; 1.0 if no series has such a gap.
 
-        Take it from the training data: it is the unit of time of a model and its default first gap.
+        Take it from the training data: it is a model's unit of time and its default first gap.
         """
         gaps = [np.diff(self._store.times(int(i))) for i in self._index]
         positive = np.concatenate(gaps) if gaps else np.empty(0)

@@ -34,11 +34,11 @@ Duplicates = Literal["mean", "last", "error"]
 def load_physionet2012(
     root: str | Path | None = None, sets: Sequence[str] = ("a",), *, duplicates: Duplicates = "mean"
 ) -> IrregularDataset:
-    """Stays of the given sets: 41 channels, times in hours since admission, label 1 where the patient died.
+    """Stays of the given sets: 41 channels, times in hours since admission, label 1 if the patient died.
 
-    Weight is a descriptor at admission and a measurement later; a descriptor of −1 means "not recorded". Where one
-    quantity was measured more than once in a minute, `duplicates` takes the mean or the last value, or raises. Values
-    without a parameter, of which sets b and c have a few, are left out.
+    Weight is a descriptor at admission and a measurement later; a descriptor of −1 means "not recorded". If one
+    quantity was measured more than once in a minute, `duplicates` takes the mean or the last value, or raises an error.
+    Values without a parameter, of which sets b and c have a few, are left out.
     """
     if duplicates not in ("mean", "last", "error"):
         raise ConfigError(f"duplicates={duplicates!r}; wanted 'mean', 'last' or 'error'")

@@ -21,16 +21,17 @@ Masks = Literal["fresh", "per-series", "one"]
 
 @dataclass(frozen=True)
 class RandomDrop:
-    """Drops a share `rate` of the time steps, chosen uniformly without replacement; at least one step stays.
+    """Drops a share `rate` of the steps, chosen uniformly without replacement; at least one step stays.
 
-    `masks` says when a choice is made anew:
+    `masks` says when a new choice is made:
+
     - "fresh": at every access, from torch's global generator (seeded per worker and epoch by a DataLoader);
     - "per-series": once per series, from `seed` and the series' id: for evaluation;
     - "one": once per `seed` and length, the same steps for every series.
 
     `apply(dataset, first_channel=True)` also keeps the first channel only. In SelfRegulationSCP1, SelfRegulationSCP2
-    and MotorImagery the other channels are that channel again, shifted in time: a step that is dropped from one of
-    them is still there in another, so that without this nothing is hidden.
+    and MotorImagery the other channels are copies of that channel, shifted in time: a step dropped from one of them is
+    still there in another, so otherwise nothing would be hidden.
     """
 
     rate: float
@@ -55,7 +56,7 @@ class RandomDrop:
         return (keep_first_channel(dataset) if first_channel else dataset).map(self)
 
     def kept_steps(self, length: int, key: object = None) -> NDArray[np.int64]:
-        """Indices that stay, in order; `key` tells series apart when masks are fixed per series."""
+        """Indices of the steps that stay, in order; `key` tells series apart when masks are fixed per series."""
         if self.masks == "fresh":
             return kept_steps(1, length, self.rate)[0].numpy()
         # numpy's numbers print otherwise than the plain ones that they equal.

@@ -42,7 +42,9 @@ class LengthBucketSampler(Sampler[list[int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order comes next (resumed and distributed runs); it advances by itself otherwise."""
+        """Choose the epoch whose order comes next (for resumed and distributed runs); otherwise it advances by
+        itself.
+        """
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:

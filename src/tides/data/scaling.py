@@ -17,8 +17,8 @@ from tides.errors import DataError
 class Scaling:
     """x ↦ (x − mean) / std per channel, and the same for numeric static features.
 
-    `Scaling.fit(train)` counts observed entries only; a channel that never varies, or was never observed, gets
-    std 1. Forecast targets are scaled with their channels; labels are left alone.
+    `Scaling.fit(train)` counts observed entries only; a channel that never varies, or was never observed, gets std 1.
+    Forecast targets are scaled with their channels; labels are unchanged.
     """
 
     mean: NDArray[np.float64]
@@ -54,7 +54,7 @@ class Scaling:
         return cls(mean, _safe(std, mean), static_mean, static_std, train.channels)
 
     def apply(self, data: IrregularDataset) -> IrregularDataset:
-        """`data` in standard scores, computed at access."""
+        """`data` in standard scores, computed at each access."""
         if data.channels != self.channels:
             raise DataError(f"scaling is for channels {list(self.channels)}; found {list(data.channels)}")
         return data.map(self.apply_series)

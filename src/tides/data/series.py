@@ -15,14 +15,15 @@ Label = int | float | NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class IrregularSeries:
-    """Values (l, c) at non-decreasing times (l,), with what was observed (l, c).
+    """Values (l, c) at non-decreasing times (l,), with a mask of what was observed (l, c).
 
-    `observed` defaults to "not NaN"; what stands in `values` elsewhere is never read. Times are float64 in the
-    data set's unit. A series carries either a `label` (a class index, a number, or a vector of numbers) or a
-    forecast question: `target` (q, c) at `query_times` (q,), scored where `target_observed` (q, c).
-    `start` is when the clock began (admission, switch-on) and gives the first gap under `first_gap="start"`;
-    `group` keeps related series (stays of one patient) on one side of a split; `weight` is how much the series counts
-    in losses and metrics, where all series of a data set have one.
+    `observed` defaults to "not NaN"; `values` are never read where it is false. Times are float64 in the data set's
+    unit. A series carries either a `label` (a class index, a number, or a vector of numbers) or a forecast question:
+    `target` (q, c) at `query_times` (q,), scored where `target_observed` (q, c).
+
+    `start` is when the clock began (admission, switch-on) and gives the first gap with `first_gap="start"`. `group`
+    keeps related series (stays of one patient) on one side of a split. `weight` is how much the series counts in losses
+    and metrics; either all series of a data set have one or none.
     """
 
     values: NDArray[np.floating[Any]]

@@ -25,8 +25,8 @@ def split(
 ) -> tuple[IrregularDataset, ...]:
     """Random parts of about these sizes; the series of one group always stay together.
 
-    `groups` defaults to the data set's own. With `stratify` (the default where labels are classes) every part
-    gets its share of every class, as far as groups allow.
+    `groups` defaults to the data set's own. With `stratify` (the default if labels are classes), every part gets its
+    share of every class, as far as groups allow.
     """
     shares = np.asarray(fractions, np.float64)
     if len(shares) == 0 or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
@@ -53,12 +53,12 @@ def folds(
 def temporal_split(
     data: IrregularDataset, at: Sequence[Any], *, straddle: Literal["drop", "cut"] = "drop"
 ) -> tuple[IrregularDataset, ...]:
-    """Parts before, between and after the times `at`: the past trains, the future tests.
+    """Parts before, between and after the times `at`: train on the past, test on the future.
 
-    `at` holds numbers in the data set's unit, or dates where its times were dates; where those had a zone, a date
-    without one is in UTC. A series that crosses a boundary, with its observations or with the times that it is asked
-    about, is left out, or with `straddle="cut"` divided there; series with a label or a question cannot be cut, since
-    both pieces would carry it. A group keeps only its earliest part, unless its series are cut.
+    `at` holds numbers in the data set's unit, or dates if its times were dates; if those had a zone, a date without one
+    is in UTC. A series that crosses a boundary with its observations or query times is left out, or with
+    `straddle="cut"` divided there. Series with a label or a question cannot be cut, since both pieces would carry it. A
+    group keeps only its earliest part, unless its series are cut.
     """
     edges = _edges(at, data)
     if straddle not in ("drop", "cut"):

@@ -49,7 +49,7 @@ class Summary:
 
 
 def describe(data: IrregularDataset) -> Summary:
-    """Count and measure a data set; series are read one at a time."""
+    """Count and measure a data set. Series are read one at a time."""
     times = [data.times(i) for i in range(len(data))]
     lengths = np.array([len(one) for one in times])
     gaps = np.concatenate([np.diff(one) for one in times]) if times else np.empty(0)

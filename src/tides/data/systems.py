@@ -21,10 +21,10 @@ def simulate(
     control: Array | None = None,
     span: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times (t,) and states (n, t, c) of n instances on a fine grid over the system's span, or another one.
+    """Times (t,) and states (n, t, c) of n instances on a fine grid over `span`, by default the system's.
 
-    Every parameter is drawn within ±`spread` of its textbook value, relatively; `control` (n,) fixes the one
-    that decides the regime. Instances are first integrated for a random while, so that phases differ.
+    Every parameter is drawn within ±`spread` (relative) of its textbook value; `control` (n,) fixes the one that
+    decides the regime. Instances are first integrated for a random time, so that phases differ.
     """
     system = _system(name)
     length = system.span if span is None else span
@@ -61,8 +61,11 @@ def forecasting(
     missing: float = 0.5,
     noise: float = 0.02,
 ) -> IrregularDataset:
-    """Forecast the second half of each window from the first: `points` random times, each entry of the first half
-    hidden with probability `missing`, observations blurred by `noise` standard deviations of their channel."""
+    """Forecast the second half of each window from the first, at `points` random times.
+
+    Each entry of the first half is hidden with probability `missing`; observations get noise of `noise` standard
+    deviations of their channel.
+    """
     system = _system(name)
     _check_share(missing, points)
     grid, states = simulate(name, n, seed)
@@ -100,10 +103,11 @@ def classification(
     noise: float = 0.05,
     regular: bool = False,
 ) -> IrregularDataset:
-    """In which regime is the cell? Labels are balanced; firing slow and fast differs in timing, not in shape.
+    """Series labelled with the regime of the cell. Labels are balanced; slow and fast firing differ in timing, not
+    shape.
 
     Lengths vary between half of `points` and all of them, times are random, each entry is hidden with probability
-    `missing`, observations are blurred by `noise` standard deviations of their channel. With `regular` every series
+    `missing`, and observations get noise of `noise` standard deviations of their channel. With `regular`, every series
     has `points` equally spaced times.
     """
     system = _system(name)

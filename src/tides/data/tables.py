@@ -36,18 +36,22 @@ def from_long(
 ) -> IrregularDataset:
     """A data set from a table with one row per measurement: which series, when, which channel, what value.
 
-    `table` is a pandas or polars frame, an Arrow table, or the path of a Parquet, Feather or CSV file (read in
-    chunks). Rows may come in any order; series are sorted by id, channels by name. `time` may hold numbers, dates
-    or durations: numbers are taken as they are and `unit` is their name; dates and durations are expressed in
-    `unit` ("h", "d", …; seconds by default), dates counting from the earliest one, or from the schema's origin.
-    `label`, `weight`, `group` and the `static` columns must have one value per series; `label_kind` says whether
-    labels are classes or numbers; static text is one-hot encoded (`ordinal=True`: numbered). An entry (id, time,
-    channel) measured twice raises unless `duplicates` is "mean" or "last" (in row order), and a series without a
-    label unless `unlabelled="drop"` leaves such series out, which a warning counts and names.
-    `channels` names those that are read, in their order: rows of others are left out, whatever stands in their values,
-    and a warning counts and names series that have no further row. `schema` (of a training set) fixes channels,
-    classes, categories, unit and origin. With `spill=folder`, the rows never have to fit in memory: the data set lives
-    in files there, for as long as you use it.
+    `table` is a pandas or polars frame, an Arrow table, or the path of a Parquet, Feather or CSV file (read in chunks).
+    Rows may come in any order; series are sorted by id, channels by name.
+
+    `time` may hold numbers, dates or durations. Numbers are used as they are, and `unit` is their name. Dates and
+    durations are converted to `unit` ("h", "d", …; seconds by default); dates count from the earliest one, or from the
+    schema's origin.
+
+    `label`, `weight`, `group` and the `static` columns must have one value per series. `label_kind` says whether labels
+    are classes or numbers. Static text is one-hot encoded (with `ordinal=True`, numbered). An entry (id, time, channel)
+    measured twice raises an error unless `duplicates` is "mean" or "last" (in row order). A series without a label
+    raises one unless `unlabelled="drop"`, which leaves such series out with a warning.
+
+    `channels` names the channels to read, in their order. Rows of others are left out, whatever their values, and a
+    warning counts the series that lose all rows. `schema` (of a training set) fixes channels, classes, categories, unit
+    and origin. With `spill=folder`, the rows never have to fit into memory: the data set lives in files there for as
+    long as you use it.
     """
     opened = open_table(table)
     chosen = None if channels is None else listed(channels, "channels")

@@ -91,9 +91,9 @@ def archive_name(name: str) -> str:
 def load_uea(name: str, root: str | Path | None = None) -> UEADataset:
     """A data set of the UEA archive by its name, or by the paper's abbreviation (EW SCP1 SCP2 ETC HB MI).
 
-    Looks for `<name>.npz` in `root` (None: the data folder of this machine), then for a file that is labelled as
-    incomplete (`<name>_TRAIN_only.npz`, `<name>_partial.npz`), and else downloads through aeon and keeps the result
-    as `<name>.npz`. An incomplete data set says so in `missing`; protocols that need the rest raise.
+    Looks for `<name>.npz` in `root` (None: the data folder of this machine), then for a file marked as incomplete
+    (`<name>_TRAIN_only.npz`, `<name>_partial.npz`). Otherwise it downloads through aeon and keeps the result as
+    `<name>.npz`. An incomplete data set says so in `missing`; protocols that need the rest raise an error.
     """
     name = archive_name(name)
     folder = cache.data_root(root, "uea")

@@ -33,11 +33,13 @@ def uea_split(
     """Training, validation and test cases (70/15/15); the ids of the series are rows of `dataset`.
 
     `walker`: official training and test cases together, duplicates removed, in the sorted order of `numpy.unique`,
-    dealt out by a threefry permutation; published seeds 2345 3456 4567 5678 6789.
-    `rformer`: the original order without duplicates, split by two calls of scikit-learn's `train_test_split`
-    (70 % and 30 %, then the rest in halves, test before validation); published seeds 42 to 46.
-    `scaling="zscore"` uses the training cases' mean and standard deviation per channel, "raw" leaves the archive's
-    values. `allow_partial` accepts a file that lacks some training cases; validation and test are never cut.
+    divided by a threefry permutation; published seeds 2345 3456 4567 5678 6789.
+
+    `rformer`: the original order without duplicates, split by two calls of scikit-learn's `train_test_split` (70 % and
+    30 %, then the rest in halves, test before validation); published seeds 42 to 46.
+
+    `scaling="zscore"` uses the training cases' mean and standard deviation per channel, "raw" keeps the archive's
+    values. `allow_partial` accepts a file that lacks some training cases; validation and test are always complete.
     """
     if scaling not in ("zscore", "raw"):
         raise ConfigError(f"scaling={scaling!r}; wanted 'zscore' or 'raw'")

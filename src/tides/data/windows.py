@@ -23,11 +23,11 @@ def forecast_windows(
 ) -> IrregularDataset:
     """Series with the future as their target: `query_times` and `target` are the steps after each cut.
 
-    Either `cut`, a fraction of each series' duration, gives one window per series; or windows of `history` (time
-    before the cut) move along each series by `stride` (default: the horizon). `horizon` limits how far ahead is
-    asked. Lengths of time are numbers in the data set's unit, or durations such as "24h". Times stay as they are;
-    labels are dropped. Windows without a single observation before the cut, or after it, ask nothing and are left
-    out. Windows of one series share its group, so that splits keep them together.
+    Either `cut`, a fraction of each series' duration, gives one window per series; or windows of `history` (time before
+    the cut) move along each series by `stride` (default: the horizon). `horizon` limits how far ahead is asked. Lengths
+    of time are numbers in the data set's unit, or durations such as "24h". Times are unchanged; labels are dropped.
+    Windows without an observation before the cut, or without one after it, are left out. Windows of one series share
+    its group, so splits keep them together.
     """
     if (cut is None) == (history is None):
         raise DataError("give either cut (a fraction) or history (a time span)")

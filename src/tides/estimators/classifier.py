@@ -34,14 +34,15 @@ from tides.training.tasks import Classification
 class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
     """Classifies irregular, partly observed series; NaN is missing.
 
-    X is an `IrregularDataset`, a table (a frame or the path of a file; `id` and `time` name its columns, `label`,
-    `static`, `group`, or `channel` and `value` further ones), an array (cases, channels, length), a list of arrays
-    (channels, length_i), a PyPOTS dictionary, or a matrix whose rows are series of one channel. `times=` gives arrays
-    their times: one vector for all, or one for each; 0, 1, 2, … without. `tides.estimators.recipe` says what the
-    defaults do. `model` and `training` are further fields of `TIDESConfig` and `TrainConfig`. `class_weight` is
-    None, "balanced" or {class: weight}; weights of series (`sample_weight` of `fit`, a data set's own, or the column
-    `weight`) multiply it. `unlabelled="drop"` leaves out series without a label. With `folder` an interrupted `fit`
-    continues (give `random_state` a number).
+    X is an `IrregularDataset`; a table (a frame or the path of a file; `id` and `time` name its columns, and `label`,
+    `static`, `group`, or `channel` and `value` further ones); an array (cases, channels, length); a list of arrays
+    (channels, length_i); a PyPOTS dictionary; or a matrix whose rows are series of one channel. `times=` gives arrays
+    their times: one vector for all, or one for each; without it they are 0, 1, 2, ….
+
+    `tides.estimators.recipe` explains the defaults. `model` and `training` are further fields of `TIDESConfig` and
+    `TrainConfig`. `class_weight` is None, "balanced" or {class: weight}; weights of series (`sample_weight` of `fit`, a
+    data set's own, or the column `weight`) multiply it. `unlabelled="drop"` leaves out series without a label. With
+    `folder`, an interrupted `fit` can be resumed (give `random_state` a number).
 
     Learnt: `classes_`, `model_` (a `tides.SequenceClassifier`), `schema_`, `history_`, `best_epoch_`.
     """
@@ -120,11 +121,13 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with classes y (n,): numbers, truth values or text; tables and data sets may bring them.
+        """Train on n series X with classes y (n,): numbers, truth values or text. Tables and data sets may have their
+        own labels.
 
-        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch, matched to the
-        series as y is; one that counts 0 is left out.
-        What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
+        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
+        to the series as y is, and a weight of 0 leaves a series out.
+
+        Unreadable input raises `DataError` naming column, row or series; a wrong argument raises `ConfigError`.
         """
         data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
@@ -164,14 +167,14 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return probabilities
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
-        """Accuracy; all series count the same unless `sample_weight` says otherwise."""
+        """Accuracy; all series count equally unless `sample_weight` says otherwise."""
         check_is_fitted(self)
         found = self._truth(X, y, times, sample_weight, fitted=True)
         hits = self.predict(found.data) == self._classes(found, stated=y is not None)
         return float(np.average(hits, weights=found.weights))
 
     def true_classes(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[Any]:
-        """The classes that y, the table's label column or the series state, as members of `classes_`."""
+        """The classes from y, the table's label column or the series, as members of `classes_`."""
         return self._classes(self._truth(X, y, times, None, fitted=True), stated=y is not None)
 
     def _classes(self, found: Labelled, *, stated: bool) -> NDArray[Any]:

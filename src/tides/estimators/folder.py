@@ -59,7 +59,7 @@ def save_estimator(estimator: "TIDESEstimator", folder: Path) -> Path:
 
 
 def load_estimator(folder: str | Path) -> "TIDESEstimator":
-    """The estimator that `save` wrote to this folder, whichever it is."""
+    """The estimator that `save` wrote to this folder, of whichever class."""
     facts = read_facts(folder)
     try:
         name = str(facts["estimator"])

@@ -33,15 +33,15 @@ from tides.training.tasks import Forecasting
 class TIDESForecaster(TIDESEstimator):
     """Forecasts irregular, partly observed series at any times; NaN is missing.
 
-    Trained on random origins: of each series it sees what was known at some observed time and is asked for what was
-    observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X and the
-    other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is left alone. Static features
-    join every row as channels. Weights of series (a data set's own, or a column) count in training and in the choice of
-    the epoch; intervals and scores count all series alike.
+    Training uses random origins: of each series the network sees what was known at some observed time and is asked for
+    what was observed within `horizon` after it (a number in the data's unit, or "24h"), `origins` times per epoch. X
+    and the other arguments are those of `TIDESClassifier`; there is no y, and a `label` column is ignored. Static
+    features join every row as channels. Weights of series (a data set's own, or a column) count in training and in the
+    choice of the epoch; intervals and scores count all series equally.
 
-    `smoothing=True` reads series in both directions and learns to fill in the past too; without it a question about
-    the past is answered from what was known before. `gaussian` makes the network predict a spread beside the mean;
-    a share `calibration` of the series is kept apart to calibrate intervals (`tides.estimators.intervals`).
+    With `smoothing=True` the network reads series in both directions and also learns to fill in the past; otherwise a
+    question about the past is answered from what was known before. `gaussian` makes the network predict a spread with
+    the mean; a share `calibration` of the series is held out to calibrate intervals (`tides.estimators.intervals`).
 
     Learnt: `model_` (a `tides.Forecaster`), `horizon_` (in the data's unit), `schema_`, `history_`, `best_epoch_`.
     """
@@ -155,11 +155,11 @@ class TIDESForecaster(TIDESEstimator):
         return self
 
     def predict(self, X: Any, at: Any = None, *, times: Any = None) -> Any:
-        """Values (n, q, c) at the asked times (by default one horizon after each series' last time).
+        """Values (n, q, c) at the times `at`, by default one horizon after each series' last time.
 
-        `at`: dates are absolute, and numbers where times are numbers; "+6h" and "-30min" are relative to the last time
-        of each series; several at once, the same for all series or one row for each (a list of arrays comes back if
-        rows differ in length).
+        Dates are absolute, and so are numbers if times are numbers; "+6h" and "-30min" are relative to the last time of
+        each series. Give one or several, the same for all series or one row for each (if rows differ in length, a list
+        of arrays is returned).
         """
         return self._shaped([mean for mean, _ in self._moments(X, at, times)])
 
@@ -172,9 +172,9 @@ class TIDESForecaster(TIDESEstimator):
         method: Literal["conformal", "gaussian"] | None = None,
         times: Any = None,
     ) -> tuple[Any, Any]:
-        """Lower and upper ends, each in the shape of `predict`, between which a share `coverage` of values lies.
+        """Lower and upper ends, each in the shape of `predict`, that should contain a share `coverage` of values.
 
-        `method` is `interval` unless given; too few calibration series for a conformal interval raise `DataError`.
+        `method` defaults to `interval`; too few calibration series for a conformal interval raise `DataError`.
         """
         check_is_fitted(self)
         half = self.calibrated_.width(coverage, method or self.interval, self.schema_.channels)
@@ -191,7 +191,7 @@ class TIDESForecaster(TIDESEstimator):
         return 1.0 - float((error**2).sum() / max((centred**2).sum(), 1e-300))
 
     def backtest(self, X: Any, *, per_series: int = 4, seed: int = 0, times: Any = None) -> Backtest:
-        """Ask at random origins of these series for what came within the horizon after them."""
+        """Forecast from random origins of these series what was observed within the horizon after them."""
         check_is_fitted(self)
         require_count(per_series, "per_series")
         data = self._read(X, times, labels="ignored", fitted=True)
@@ -203,8 +203,9 @@ class TIDESForecaster(TIDESEstimator):
         return Backtest.of(questions, self.answer(questions))
 
     def ask(self, X: Any, at: Any = None, *, times: Any = None) -> IrregularDataset:
-        """What `predict` asks the network, for `tides.explain`: series with static features as channels, and the asked
-        times in order."""
+        """The questions that `predict` asks the network, for `tides.explain`: series with static features as channels,
+        and query times in order.
+        """
         return self._questions(*self._asked(X, at, times))
 
     @property

@@ -20,7 +20,7 @@ from tides.training.tasks import Regression
 class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     """Predicts numbers from irregular, partly observed series; NaN is missing. y is (n,) or (n, targets).
 
-    X and the arguments are those of `TIDESClassifier`. Targets are standardised inside; answers are in their units.
+    X and the arguments are those of `TIDESClassifier`. Targets are standardised inside; predictions are in their units.
     Learnt: `model_` (a `tides.SequenceRegressor`), `schema_`, `history_`, `best_epoch_`.
     """
 
@@ -28,11 +28,12 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with numbers y, (n,) or (n, targets); tables and data sets may bring their own labels.
+        """Train on n series X with numbers y, (n,) or (n, targets). Tables and data sets may have their own labels.
 
-        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch, matched to the
-        series as y is; one that counts 0 is left out.
-        What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
+        `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
+        to the series as y is, and a weight of 0 leaves a series out.
+
+        Unreadable input raises `DataError` naming column, row or series; a wrong argument raises `ConfigError`.
         """
         data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
@@ -46,19 +47,19 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, *, times: Any = None) -> NDArray[np.float64]:
-        """Numbers (n,) or (n, targets), as y had them, in its units and in the order of `to_dataset(X).ids`."""
+        """Numbers (n,) or (n, targets), in the shape and units of y and in the order of `to_dataset(X).ids`."""
         check_is_fitted(self)
         answers: NDArray[np.float64] = self._answers(X, times).numpy()
         return answers[:, 0] if self.targets_ is None else answers
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, times: Any = None) -> float:
-        """R², the share of the variance that is explained; all series count the same without `sample_weight`."""
+        """R², the share of the variance that is explained; all series count equally without `sample_weight`."""
         check_is_fitted(self)
         found = self._truth(X, y, times, sample_weight, fitted=True)
         return float(r2_score(self._values(found), self.predict(found.data), sample_weight=found.weights))
 
     def true_values(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[np.float64]:
-        """The numbers that y, the table's label column or the series state."""
+        """The numbers from y, the table's label column or the series."""
         return self._values(self._truth(X, y, times, None, fitted=True))
 
     def _values(self, found: Labelled) -> NDArray[np.float64]:

@@ -44,8 +44,8 @@ def attribute(
 ) -> Attribution:
     """Attributions of one answer per series (see `choose` for `target`).
 
-    `baseline` holds one number per channel, in the data's units. `steps` are nodes of Gauss–Legendre quadrature: raise
-    them if `incompleteness` is not small.
+    `baseline` holds one number per channel, in the data's units. `steps` is the number of nodes of Gauss–Legendre
+    quadrature; raise it if `incompleteness` is not small.
     """
     require_evaluation(model, batch)
     if not is_whole(steps) or steps < 1:

@@ -70,7 +70,7 @@ class Clock:
 
 @torch.no_grad()
 def clock(model: nn.Module, batch: IrregularBatch, *, unit: str = "") -> Clock:
-    """The clock of a backbone, or of any model that has one, on the series of `batch`."""
+    """The clock of a backbone, or of any model that contains one, on the series of `batch`."""
     require_evaluation(model, batch)
     backbone = model if isinstance(model, Backbone) else getattr(model, "backbone", None)
     if not isinstance(backbone, Backbone):
@@ -115,8 +115,8 @@ def response_rate(
 ) -> Tensor:
     """(b, l): how fast the difference between inputs `u` and `changed` (b, l, h) fades in readout·y, per unit of time.
 
-    The difference is a sum Σ_p Re(c_p e^{λ_p t}) over the modes, so that it fades at −Re Σ c_p λ_p / Re Σ c_p. It is
-    meaningful where both inputs are the same again and the layer's B, C and λ with them.
+    The difference is a sum Σ_p Re(c_p e^{λ_p t}) over the modes, so it fades at −Re Σ c_p λ_p / Re Σ c_p. It is
+    meaningful where both inputs are the same again, and with them the layer's B, C and λ.
     """
     (_, ours), (_, theirs) = (ssm.trace(x, gaps) for x in (u, changed))
     difference = theirs.s - ours.s

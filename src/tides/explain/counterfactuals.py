@@ -23,7 +23,7 @@ class LaterAnswers:
 
 @torch.no_grad()
 def sampled_later(model: nn.Module, batch: IrregularBatch, gaps: Sequence[float], series: int = 0) -> LaterAnswers:
-    """The answer as a function of the time between the last two observations; values and query times stay."""
+    """The answer as a function of the time between the last two observations; values and query times stay the same."""
     require_evaluation(model, batch)
     one = only_series(batch, series)
     wanted = numbers(gaps, "gaps", "one or more finite numbers ≥ 0", one.times)
@@ -54,9 +54,9 @@ class Removal:
 
 @torch.no_grad()
 def remove_each(model: nn.Module, batch: IrregularBatch, series: int = 0) -> Removal:
-    """Remove every observation of one series in turn: its row goes, and the gaps around it become one.
+    """Remove each observation of one series in turn: its row goes, and the gaps around it become one.
 
-    The first gap stays what it was. A series keeps at least one observation.
+    The first gap stays the same. A series keeps at least one observation.
     """
     require_evaluation(model, batch)
     one = only_series(batch, series)

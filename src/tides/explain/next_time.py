@@ -44,12 +44,12 @@ def suggest_next_time(
     samples: int = 8,
     seed: int = 0,
 ) -> Suggestion:
-    """The candidate time at which to observe one series next, to know best what `X.query_times` ask.
+    """The candidate time at which to observe one series next, to know best what `X.query_times` ask for.
 
     `models` is a forecaster with a Gaussian head (then `task` is the `Forecasting(gaussian=True, …)` it was trained
     with), or an ensemble of forecasters. `cost` is a function of the candidates or one number per candidate, all
-    positive; by default every observation costs the same. All channels are observed at the suggested
-    time; those that are not forecast are static ones, the same in every row.
+    positive; by default every observation costs the same. All channels are observed at the suggested time; channels
+    that are not forecast are static ones, the same in every row.
     """
     members = [models] if isinstance(models, nn.Module) else list(models)
     task = task or Forecasting()

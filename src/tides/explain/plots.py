@@ -21,7 +21,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 
 def plot_clock(clock: Clock, path: str | Path, *, series: int = 0) -> None:
-    """One panel per layer: the half-life of every mode over time, the louder a mode the stronger its line."""
+    """One panel per layer: the half-life of every mode over time. Lines are stronger the more a mode contributes."""
     one = clock.series(series)
     layers = one.rate.shape[0]
     figure, axes = _figure(layers, (8.0, 1.0 + 2.4 * layers), sharex=True)
@@ -51,7 +51,7 @@ def plot_attribution(
     channels: Sequence[str] = (),
     unit: str = "",
 ) -> None:
-    """Every channel's observations above, what each of them did to the answer below."""
+    """Every channel's observations above, their effects on the answer below."""
     one = only_series(batch, series)
     n, count = one.values.shape[1:]
     names = list(channels) or [f"channel {c}" for c in range(count)]
@@ -78,7 +78,7 @@ def plot_attribution(
 
 
 def plot_later(later: LaterAnswers, path: str | Path, *, names: Sequence[str] = (), unit: str = "") -> None:
-    """The answers as functions of the last gap, and where it really was."""
+    """The answers as functions of the last gap, with the real gap marked."""
     figure, (panel,) = _figure(1, (8.0, 3.4))
     answers = _array(later.answers.flatten(1))
     for k in range(answers.shape[1]):
@@ -94,7 +94,7 @@ def plot_later(later: LaterAnswers, path: str | Path, *, names: Sequence[str] = 
 def plot_removal(
     removal: Removal, batch: IrregularBatch, path: str | Path, *, answer: int = 0, series: int = 0, unit: str = ""
 ) -> None:
-    """How far the answer moves if one observation had not been made, for each of them."""
+    """How far the answer would move without each of the observations."""
     one = only_series(batch, series)
     figure, (panel,) = _figure(1, (7.0, 3.2))
     changes, times = removal.change.flatten(1), _array(one.times[0])
@@ -112,7 +112,7 @@ def plot_removal(
 
 
 def plot_suggestion(suggestion: Suggestion, path: str | Path, *, unit: str = "") -> None:
-    """Expected uncertainty with an observation at each candidate, beside that without one."""
+    """Expected uncertainty with an observation at each candidate time, compared with none."""
     figure, (panel,) = _figure(1, (8.5, 3.2))
     order = suggestion.candidates.argsort()
     panel.plot(

@@ -22,12 +22,12 @@ def gaps_from_times(
     start: int | float | Numeric[Tensor, "*b"] | None = None,
     valid: Bool[Tensor, "*b l"] | None = None,
 ) -> Float[Tensor, "*b l"]:
-    """Gaps in the times' own precision (float64 for integers, which are subtracted as such); padding gets gap 0.
+    """Gaps in the times' own precision (float64 for integers, which are subtracted exactly); padding gets gap 0.
 
-    Nothing says how long before its first observation a series began, so the first gap is an explicit policy:
-    `first="median"` (the median of all other gaps; pass the training median as a number to keep predictions
-    independent of the batch), a number, or `start=`, the time at which the series began. It matters for
-    `hold="preceding"`, for Mamba_S and for `pool="time"` only. Decreasing or non-finite times raise `DataError`.
+    The data does not say how long before its first observation a series began, so the first gap is a choice:
+    `first="median"` (the median of all other gaps), a number (the training median keeps predictions independent of the
+    batch), or `start=`, the time at which the series began. It only matters for `hold="preceding"`, for Mamba_S and for
+    `pool="time"`. Decreasing or non-finite times raise `DataError`.
     """
     if not isinstance(times, Tensor) or times.ndim == 0:
         raise ShapeError(f"times: found {describe_tensor(times)}, wanted a tensor (…, l)")
@@ -111,7 +111,7 @@ def values_can_be_checked(x: Tensor) -> bool:
 
 
 def check_times(times: Tensor, valid: Tensor | None = None) -> None:
-    """Times must be finite and non-decreasing along the last axis wherever `valid`."""
+    """Raise `DataError` unless times are finite and non-decreasing along the last axis wherever `valid`."""
     bad = ~torch.isfinite(times)
     if valid is not None:
         bad = bad & valid

@@ -36,7 +36,7 @@ class SSMWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class SSMSpec:
-    """The choices of one layer that are not numbers to learn."""
+    """The choices of one layer that are not learned numbers."""
 
     reparam: Reparam = "exp"
     discretisation: Discretisation = "zoh"
@@ -58,7 +58,7 @@ class SSMState(NamedTuple):
 
 
 class SSMOps(NamedTuple):
-    """The operations in which a block spends its time; a backend is another set of them."""
+    """The operations that take most of a block's time; a backend is another set of them."""
 
     mix_in: Callable[[Tensor, Mix, float], Tensor] = mix_in
     mix_out: Callable[[Tensor, Tensor, Mix, float], Tensor] = mix_out
@@ -79,7 +79,7 @@ def eigenvalues(u: Float[Tensor, "*b h"], weights: SSMWeights, spec: SSMSpec) ->
 
 
 def zero_state(batch: tuple[int, ...], weights: SSMWeights) -> SSMState:
-    """Nothing has been observed: s, λ and drive are zero, so that time passing changes nothing."""
+    """The state before any observation: s, λ and drive are zero, so that passing time changes nothing."""
     check_precision(weights.frequency.bias.dtype, "weights")
     # dtype.to_complex() would break the graph under torch.compile.
     real = weights.frequency.bias.new_zeros(*batch, weights.frequency.bias.shape[-1])

@@ -57,7 +57,7 @@ class Choice(NamedTuple):
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
-    """Run everything inside with `backend`, in this thread; what it cannot run raises `BackendUnavailable`."""
+    """Run everything inside with `backend`, in this thread; a call it cannot run raises `BackendUnavailable`."""
     if backend not in get_args(Backend):
         raise ConfigError(f"backend: found {backend!r}, wanted one of {', '.join(get_args(Backend))}")
     _requests.stack.append(backend)
@@ -68,7 +68,9 @@ def use_backend(backend: Backend) -> Iterator[None]:
 
 
 def keep_backend(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with the backend that is asked for now: checkpoints run it again later, on a GPU in another thread."""
+    """`function`, bound to the current choice of backend: checkpoints run it again later, on a GPU in another
+    thread.
+    """
     if torch.compiler.is_compiling():
         return function
     requested = _requests.stack[-1]
@@ -121,7 +123,7 @@ def resolve(
 
 
 def current_ops(u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None) -> SSMOps:
-    """The operations of a block from the backend that `resolve` chooses."""
+    """The operations of a block, from the backend that `resolve` chooses."""
     return _ops(_choose(u, weights, spec))
 
 
@@ -146,7 +148,9 @@ def selective_ssm(
 def block_operator(
     x: Tensor, weights: SSMWeights, spec: SSMSpec, tail: TailWeights
 ) -> Callable[..., tuple[Tensor, SSMState]] | None:
-    """A whole block, norm to residual, as one operator of the chosen backend; None where it is composed from parts."""
+    """A whole block, norm to residual, as one operator of the chosen backend; None if it must be composed from
+    parts.
+    """
     backend = _choose(x, weights, spec)
     if backend not in ("cpu", "triton") or _module(backend).block_obstacle(weights, spec, tail) is not None:
         return None
@@ -157,8 +161,10 @@ def block_operator(
 def wide_operator(
     x: Tensor, weights: SSMWeights, spec: SSMSpec, tail: TailWeights
 ) -> Callable[..., tuple[Tensor, SSMState]] | None:
-    """A block that `block_operator` has nothing for as one function, for calls that run at once; None where it is
-    composed from parts, as it always is otherwise."""
+    """A block that is too wide for `block_operator`, as one function, for calls that compute at once.
+
+    None if it must be composed from parts.
+    """
     backend = _choose(x, weights, spec)
     if backend != "triton" or _module(backend).wide_obstacle(weights, spec, tail) is not None:
         return None
@@ -169,10 +175,10 @@ def wide_operator(
 def stack_operator(
     x: Tensor, layers: list[tuple[SSMWeights, TailWeights]], spec: SSMSpec, *, recompute: bool = False
 ) -> Callable[..., tuple[Tensor, list[SSMState]]] | None:
-    """Several blocks of one configuration as one operator of the chosen backend, for calls that run at once.
+    """Several blocks of one configuration as one operator of the chosen backend, for calls that compute at once.
 
-    Long sequences without gradients are better off on a CPU with single blocks, which forget what lies between them.
-    With `recompute` an operator that keeps more than its inputs is none.
+    None on a CPU for long sequences without gradients: single blocks then need less memory. With `recompute`, None if
+    the operator would keep more than its inputs.
     """
     backend = _choose(x, layers[0][0], spec)
     long = not torch.is_grad_enabled() and x.numel() * len(layers) > _REMEMBERED
@@ -189,7 +195,7 @@ def stack_operator(
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:
-    """x + GLU(GELU(y)), what follows the layer inside a block, from the chosen backend."""
+    """x + GLU(GELU(y)), the part of a block after the layer, from the chosen backend."""
     return current_ops(y).gated_tail(x, y, weights)
 
 
@@ -222,8 +228,10 @@ def _repeated(a: Any, b: Any) -> Any:
 
 
 def selective_operator(u: Tensor) -> Callable[..., Tensor] | None:
-    """The selective scan of Mamba as one operator of the chosen backend, y = operator(u, δ, B, C, A)
-    with u, δ (b, l, e), B, C (b, l, n) and A (e, n); None where it is composed from `linear_scan`."""
+    """The selective scan of Mamba as one operator of the chosen backend; None if it is composed from `linear_scan`.
+
+    y = operator(u, δ, B, C, A) with u, δ (b, l, e), B, C (b, l, n) and A (e, n).
+    """
     backend = _choose(u, None, None)
     if backend != "triton":
         return None

@@ -23,7 +23,7 @@ def plain_only() -> str | None:
 
 
 def runs_at_once(x: Tensor) -> bool:
-    """Whether a call computes now, on plain tensors: nothing traces it, transforms it or takes part in dispatch."""
+    """Whether a call computes now, on plain tensors: not traced, not transformed and not in any dispatch mode."""
     if torch.compiler.is_compiling() or torch._C._is_tracing() or type(x) not in (Tensor, nn.Parameter):
         return False
     return torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0

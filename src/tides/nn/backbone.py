@@ -33,8 +33,8 @@ from tides.nn.state import BackboneState
 class Backbone(nn.Module):
     """Input → (deep) encoder → TIDES blocks → features (paper figure 3a).
 
-    `x` holds the data channels; observation flags, the query flag and Mamba_S's Δ channel are added inside. Values
-    and gaps are scaled with the calibration stored in the model before anything is learned from them.
+    `x` holds only the data channels; observation flags, the query flag and Mamba_S's Δ channel are added inside. Values
+    and gaps are first scaled with the calibration stored in the model.
     """
 
     def __init__(self, config: TIDESConfig, *, query_channel: bool = False) -> None:
@@ -62,10 +62,12 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, BackboneState]:
         """Features (b, l, h) and the state after the last valid step.
 
-        x (b, l, d); gaps (b, l), (l,) or a number, gaps[k] = t_k − t_{k−1}; observed (b, l, d) bool, false = missing;
-        valid (b, l) bool, padding at the end. With `state` the sequence continues where that state ended.
-        Wrong shapes raise `ShapeError`, NaN without `observed` and negative gaps `DataError`, missing values without
-        mask channels `ConfigError` (values are looked at on a CPU only), a state in a bidirectional model
+        x is (b, l, d); gaps are (b, l), (l,) or a number, with gaps[k] = t_k − t_{k−1}; observed is (b, l, d) bool,
+        where false means missing; valid is (b, l) bool, with padding at the end. With `state` the sequence continues
+        where that state ended.
+
+        Wrong shapes raise `ShapeError`. NaN without `observed` and negative gaps raise `DataError`, missing values
+        without mask channels `ConfigError` (values are checked on a CPU only). A state in a bidirectional model raises
         `NotStreamable`.
         """
         x, gaps, valid = self.prepare(x, gaps, observed=observed, query=query, valid=valid)
@@ -98,9 +100,9 @@ class Backbone(nn.Module):
     def step(
         self, x_t: Tensor, gap_t: Tensor, state: BackboneState, *, observed: Tensor | None = None
     ) -> tuple[Tensor, BackboneState]:
-        """`forward` at length one: features (b, h) of one observation x_t (b, d), `gap_t` (b,) after the last.
+        """`forward` at length one: features (b, h) for one observation x_t (b, d), `gap_t` (b,) after the previous one.
 
-        `observed` (b, d) says what was measured. The state begins as `init_state(b)`; a new one comes back.
+        `observed` (b, d) says what was measured. Start with `init_state(b)`; the new state is returned.
         """
         self.require_causal("step")
         x_t = check_signal(x_t, self.config.input_size, self.calibration.shift, name="x_t", axes="(b, d)")
@@ -111,7 +113,7 @@ class Backbone(nn.Module):
         return y.squeeze(1), state
 
     def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
-        """Time passes, nothing is observed: every layer's state evolves by `gap` (b,) with its pending pair."""
+        """Let time pass without an observation: every layer's state evolves by `gap` (b,) with its pending pair."""
         self.require_causal("advance")
         check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
@@ -119,7 +121,7 @@ class Backbone(nn.Module):
         return state._replace(blocks=tuple(block.ssm.advance(layer, gap) for block, layer in pairs))
 
     def init_state(self, batch: int) -> BackboneState:
-        """Nothing has been observed yet; what is held is the encoding of an empty row.
+        """The state before any observation; the input that is held is the encoding of an empty row.
 
         A bidirectional model reads the future and raises `NotStreamable`.
         """
@@ -151,7 +153,7 @@ class Backbone(nn.Module):
         return encoded, tuple(traces)
 
     def peek(self, state: BackboneState, gap: Tensor, *, traces: tuple[BlockTrace, ...] | None = None) -> Tensor:
-        """Features at `gap` after the state's last observation; the state is not changed, so questions cost nothing.
+        """Features at `gap` after the state's last observation; the state is not changed.
 
         Every layer evolves its own state; its input at that time is the output of the layer below at that time. State
         and gap may have any leading axes. `traces` supply the statistics of the batch that made the state.
@@ -205,7 +207,9 @@ class Backbone(nn.Module):
             raise missing_mask_channels()
 
     def calibrate(self, gaps: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> Self:
-        """Store the training data's scales: gaps for the time scale, shift and scale for the channels."""
+        """Store the scales of the training data: `gaps` set the time scale, `shift` and `scale` those of the
+        channels.
+        """
         self.calibration.fit_time(gaps)
         if shift is not None or scale is not None:
             self.calibration.fit_values(shift, scale)
@@ -222,7 +226,9 @@ class Backbone(nn.Module):
             raise NotStreamable(f"bidirectional: the model reads the future, so it cannot {action}")
 
     def count_parameters(self, *, release_equivalent: bool = False) -> int:
-        """Learned numbers; `release_equivalent` adds the static Λ, B and C that the release keeps beside its heads."""
+        """The number of parameters; `release_equivalent` adds the static Λ, B and C that the release keeps beside its
+        heads.
+        """
         count = sum(parameter.numel() for parameter in self.parameters())
         if not release_equivalent:
             return count
@@ -236,7 +242,9 @@ class Backbone(nn.Module):
         return count + config.depth * unused
 
     def typed_blocks(self) -> list[Block]:
-        """All blocks; wrapped ones (by `torch.compile`, for sharding) hand out the attributes of the block inside."""
+        """All blocks; a wrapped block (by `torch.compile`, for sharding) still has the attributes of the block
+        inside.
+        """
         return cast(list[Block], list(self.blocks))
 
 

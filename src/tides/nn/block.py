@@ -41,8 +41,8 @@ class Parts(NamedTuple):
 class Block(nn.Module):
     """x + drop(GLU(drop(GELU(SSM(norm(x)))))), GELU in its exact (erf) form.
 
-    With `recompute` only x is kept for the backward pass and the rest is made again (the statistics are not, so that
-    they are counted once).
+    With `recompute`, only x is kept for the backward pass and the rest is computed again, except for the batch
+    statistics, which must be counted once.
     """
 
     def __init__(self, config: TIDESConfig) -> None:
@@ -73,13 +73,13 @@ class Block(nn.Module):
             return self._transform(x, gaps, statistics, valid, state)
 
     def step(self, x_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
-        """One observation x_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        """`forward` at length one: the output for one observation x_t (b, h), `gap_t` (b,) after the previous one."""
         x_t, gap_t = check_layer_step(x_t, gap_t, self.ssm.skip)
         y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
         return y[:, 0], state
 
     def advance(self, state: SSMState, gap: Tensor) -> SSMState:
-        """Time passes, nothing is observed."""
+        """Let time pass without an observation."""
         return self.ssm.advance(state, gap)
 
     def init_state(self, batch: int) -> SSMState:
@@ -119,7 +119,7 @@ class Block(nn.Module):
         return run(x, norm, gaps, weights, spec, tail)
 
     def own_parts(self) -> Parts | None:
-        """None where a part was replaced or is watched, so that it is to be called as the module it is."""
+        """The parts for the fast path, or None if a part was replaced or is watched and must be called as a module."""
         norm, ssm, tail, dropout = held(self, "norm"), held(self, "ssm"), self.tail(), self._drop_rate()
         if type(norm) is not MaskedBatchNorm or type(ssm) is not SSM or tail is None or dropout is None:
             return None
@@ -136,12 +136,12 @@ class Block(nn.Module):
         return dropout.p if dropout.training else 0.0
 
     def tail(self) -> TailWeights | None:
-        """The feed-forward part's tensors, or None where it is to be called as the module it is."""
+        """The tensors of the feed-forward part, or None if it must be called as a module."""
         glu = held(self, "glu")
         return glu.weights() if type(glu) is FeedForwardGLU else None
 
     def is_watched(self) -> bool:
-        """Whether hooks want to see inputs, outputs or gradients of the block itself."""
+        """Whether hooks watch the inputs, outputs or gradients of the block itself."""
         return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
     def _is_watched_inside(self) -> bool:

@@ -22,9 +22,9 @@ from tides.nn.state import BackboneState, PooledState
 class CompiledStep:
     """`step` of a backbone or a classifier for a fixed number of streams, without an operator call per layer.
 
-    The weights are copied when it is built: build it again after training on. The state lives inside and can be taken
-    out and put back in the model's own form, so that streams move freely between this and `model.step`. Causal
-    models in evaluation mode, every variant and discretisation; `rank="diag"` is not compiled.
+    The weights are copied on construction, so build it again after further training. The state lives inside; it can be
+    taken out and put back in the model's own form, so streams can move between this and `model.step`. Works for causal
+    models in evaluation mode, with every variant and discretisation; `rank="diag"` is not compiled.
     """
 
     def __init__(self, model: Backbone | SequenceHead, streams: int = 1) -> None:
@@ -47,7 +47,7 @@ class CompiledStep:
         self.state = model.init_state(streams)
 
     def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any) -> Tensor:
-        """Outputs (n, …) for one observation x (n, d) of the streams `rows` (n,), none of them named twice."""
+        """Outputs (n, …) for one observation x (n, d) of each of the streams `rows` (n,), which must differ."""
         values, gaps, seen = self._array(x), self._array(gaps), self._seen(observed)
         wanted = (len(rows), self.config.input_size)
         if values.shape != wanted or seen.shape != wanted or gaps.shape != wanted[:1]:
@@ -59,7 +59,7 @@ class CompiledStep:
         return torch.from_numpy(out)
 
     def resize(self, streams: int) -> None:
-        """Room for another number of streams; those that stay keep their states, new ones have seen nothing."""
+        """Make room for another number of streams; existing streams keep their states, new ones start empty."""
         before, self.streams = self.streams, streams
         self._program.resize(streams)
         self._all = np.ones((streams, self.config.input_size), dtype=bool)
@@ -67,12 +67,14 @@ class CompiledStep:
             self.reset(slice(before, streams))
 
     def reset(self, rows: Any) -> None:
-        """These streams have seen nothing."""
+        """Put these streams back to the state before any observation."""
         self._program.states[rows], self._program.sums[rows] = 0, 0
         self._program.held[rows] = self._nothing
 
     def step(self, x: Any, gap: Any, *, observed: Any = None) -> Tensor:
-        """Outputs (b, …) for one observation x (b, d) of every stream, `gap` (b,) or a number after the last one."""
+        """Outputs (b, …) for one observation x (b, d) of every stream, `gap` ((b,) or a number) after the previous
+        one.
+        """
         values, gaps = self._array(x), self._array(gap)
         if gaps.ndim == 0:
             gaps = np.full(self.streams, gaps, dtype=self._real)
@@ -104,7 +106,7 @@ class CompiledStep:
 
     @property
     def state(self) -> BackboneState | PooledState:
-        """A copy of all streams' states, as the model itself carries them."""
+        """A copy of all streams' states, in the model's own form."""
         return self.get_state(slice(None))
 
     @state.setter
@@ -121,7 +123,7 @@ class CompiledStep:
         return PooledState(backbone, sums[:, :-1], sums[:, -1])
 
     def set_state(self, rows: Any, state: BackboneState | PooledState) -> None:
-        """Put states of the streams `rows` in place."""
+        """Replace the states of the streams `rows`."""
         wanted = PooledState if self.pooled else BackboneState
         if not isinstance(state, wanted):
             raise ShapeError(f"state: found {type(state).__name__}, wanted a {wanted.__name__}")

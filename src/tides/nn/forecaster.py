@@ -29,9 +29,10 @@ QueryMode = Literal["steps", "readout"]
 class Forecaster(nn.Module):
     """ŷ at any times, before or after the observations.
 
-    `steps`: query rows join the timeline with values 0, nothing observed and a query flag (observations come first at
-    equal times). `readout` (needs hold="following", causal): every layer evolves its state from the last observation
-    to the query time and nothing is written back, so asking more questions changes no answer.
+    With `steps`, each query joins the sequence as a row with values 0, nothing observed and a query flag; at equal
+    times observations come first. With `readout` (needs hold="following" and a causal model), every layer evolves its
+    state from the last observation to the query time. Nothing is written back, so asking more questions changes no
+    answer.
     """
 
     output_shift: Tensor
@@ -66,7 +67,7 @@ class Forecaster(nn.Module):
     ) -> Tensor:
         """ŷ (b, q, c) at query_times (b, q) from values (b, l, d) observed at times (b, l).
 
-        Times are best float64 or integers of any size: gaps are formed in their precision and then cast.
+        Pass times as float64, or as integers of any size: gaps are formed in their precision and then cast.
         `query_valid` (b, q) marks real queries in a padded batch; the answers of the others are zero.
         """
         values = check_signal(values, self.config.input_size, self.output_shift, name="values")
@@ -171,7 +172,7 @@ class Forecaster(nn.Module):
         return self.backbone.init_state(batch)
 
     def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
-        """Time passes, nothing is observed."""
+        """Let time pass without an observation."""
         return self.backbone.advance(state, gap)
 
     def calibrate(
@@ -182,7 +183,7 @@ class Forecaster(nn.Module):
         output_shift: Tensor | None = None,
         output_scale: Tensor | None = None,
     ) -> Self:
-        """See `Backbone.calibrate`; the outputs' scales are the inputs' unless the target channels differ."""
+        """See `Backbone.calibrate`; outputs are scaled like the inputs unless the target channels differ."""
         self.backbone.calibrate(gaps, shift, scale)
         shift = shift if output_shift is None else output_shift
         scale = scale if output_scale is None else output_scale

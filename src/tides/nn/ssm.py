@@ -109,7 +109,9 @@ class SSM(nn.Module):
         return SSMWeights(decay.head(), frequency.head(), drive.mix(), readout.mix(), step, held(self, "skip"))
 
     def operations(self, u: Tensor, weights: SSMWeights) -> tf.SSMOps:
-        """What the layer is computed with: the backend's operations, of which a layer of one's own may exchange one."""
+        """The operations this layer is computed with, from the chosen backend. Override this to exchange one of
+        them.
+        """
         return kernels.current_ops(u, weights, self.spec)
 
     def forward(
@@ -122,7 +124,7 @@ class SSM(nn.Module):
             return tf.selective_ssm(u, gaps, weights, self.spec, valid=valid, state=state, ops=ops)
 
     def step(self, u_t: Tensor, gap_t: Tensor, state: SSMState) -> tuple[Tensor, SSMState]:
-        """One observation u_t (b, h) at gap_t (b,) after the last one: `forward` at length one."""
+        """`forward` at length one: the output for one observation u_t (b, h), `gap_t` (b,) after the previous one."""
         u_t, gap_t = check_layer_step(u_t, gap_t, self.skip)
         y, state = self(u_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
         return y[:, 0], state
@@ -143,7 +145,7 @@ class SSM(nn.Module):
         return tf.read_out(later.s, u, weights, self.spec)
 
     def advance(self, state: SSMState, gap: Tensor) -> SSMState:
-        """Time passes, nothing is observed. Mamba_S, whose step needs an input, sees a zero one."""
+        """Let time pass without an observation. Mamba_S, whose step needs an input, sees a zero one."""
         check_gap_shape(gap, state.s.shape[:-1])
         u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
         with full_precision(gap):

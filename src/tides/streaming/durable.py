@@ -23,11 +23,11 @@ _PIECE = 1024
 class DurableSession:
     """Keeps a session's streams in `folder`: a journal of observations, and a snapshot after every `every` of them.
 
-    Observations are numbered by their source, and numbers grow. Each is written to the journal, taken in, answered
-    and confirmed, in this order. After a kill the snapshot is loaded, the journal is taken in again, `applied` is the
-    number of the newest observation, and `unanswered` are the outcomes that were never confirmed. Observations with
-    numbers up to `applied` have been counted: `take` leaves them out when the source sends them again. `sync` makes
-    the journal survive a loss of power as well.
+    The source numbers its observations, and numbers grow. Each observation is written to the journal, taken in,
+    answered and confirmed, in this order. After a kill, the snapshot is loaded and the journal is taken in again;
+    `applied` is then the number of the newest observation, and `unanswered` are the outcomes that were never confirmed.
+    Observations with numbers up to `applied` have been counted: `take` skips them when the source sends them again.
+    With `sync`, the journal survives a power failure as well.
     """
 
     def __init__(self, session: StreamSession, folder: str | Path, *, every: int = 1000, sync: bool = False) -> None:
@@ -73,7 +73,7 @@ class DurableSession:
             self.snapshot()
 
     def take(self, events: Sequence[Event]) -> list[Outcome]:
-        """Write down and take in what has not been counted yet; the outcomes wait for `confirm`."""
+        """Write down and take in what has not been counted yet; the outcomes then wait for `confirm`."""
         if self._journal.closed:
             raise DataError(f"{self.folder}: the session was closed; open the folder again with another one")
         fresh, newest = [], self.applied
@@ -90,7 +90,7 @@ class DurableSession:
         return outcomes
 
     def confirm(self) -> None:
-        """All outcomes so far have reached whoever asked for them."""
+        """Say that all outcomes so far have reached whoever asked for them."""
         self.unanswered.clear()
         if self.answered == self.applied:
             return
@@ -103,10 +103,10 @@ class DurableSession:
     def step(
         self, t: Any, x: Any, key: Any = None, *, number: Any = None, static: Any = None, at: Any = None
     ) -> NDArray[np.float64] | None:
-        """`StreamSession.step` with a memory; None where `number` has been counted already.
+        """`StreamSession.step` with a memory; None if `number` has been counted already.
 
-        Without `number` observations are counted here, and the source must know by itself what it has sent: ask
-        `applied` after a restart.
+        Without `number`, observations are counted here, and the source must know what it has sent: read `applied` after
+        a restart.
         """
         number = self.applied + 1 if number is None else number
         if isinstance(number, np.integer):
@@ -133,7 +133,9 @@ class DurableSession:
         return Event(number, time, time, row, check_key(key), plain_json(static, "static"), offsets)
 
     def snapshot(self) -> None:
-        """Store all streams; the journal begins anew. What is not answered yet is in the journal alone, and raises."""
+        """Store all streams and begin a new journal. Raises an error while outcomes are unanswered, since only the
+        journal has them.
+        """
         if self.answered != self.applied:
             raise DataError(
                 f"{self.folder}: outcomes {self.answered + 1} to {self.applied} are not confirmed, and a snapshot "
@@ -144,7 +146,7 @@ class DurableSession:
         self._since = 0
 
     def close(self) -> None:
-        """Leave a snapshot, unless something is still to be answered, and let others use the folder."""
+        """Leave a snapshot, unless outcomes are still unanswered, and release the folder."""
         if self._since and self.answered == self.applied:
             self.snapshot()
         self._release()

@@ -16,7 +16,7 @@ Status = Literal["taken", "reset", "replayed", "ignored", "rejected"]
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPolicy:
-    """Observations of one stream are expected in the order of their times; this says what else may happen."""
+    """What to do with observations that do not come in the order of their times."""
 
     late: Late = "reject"
     """Earlier than the newest one: `reject` with the reason, `ignore`, or `replay`: go back to an earlier state of the

@@ -76,7 +76,9 @@ class StreamSession:
 
     @classmethod
     def load(cls, folder: str | Path, streams: int = 1, **options: Any) -> Self:
-        """The model that `tides.save`, an estimator or `tides train` wrote; options as in the constructor."""
+        """A session with the model that `tides.save`, an estimator or `tides train` wrote; options as in the
+        constructor.
+        """
         model: Any = load(folder)
         return cls(model, streams, metadata={**read_metadata(folder), **read_facts(folder)}, **options)
 

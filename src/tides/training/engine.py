@@ -46,15 +46,16 @@ def fit(
 ) -> FitResult:
     """Train `model` in place on (train, validation), on the device it lives on; it ends with its best weights.
 
-    With `folder`, metrics and checkpoints are kept there: the same call continues a run that was interrupted, and
-    returns at once for one that is complete. A folder in which another process trains is refused.
-    Without validation data all epochs are trained and the last one counts.
-    A loss that is not finite or explodes raises `Diverged`; the model then holds the best weights so far, in the first
-    epoch those it began with.
-    `progress` draws a bar, or is a function that is told the fraction of all steps that are done.
+    With `folder`, metrics and checkpoints are kept there: the same call resumes an interrupted run and returns at once
+    for a complete one. A folder in which another process trains is refused. Without validation data, all epochs are
+    trained and the last one counts.
+
+    A loss that explodes or is not finite raises `Diverged`; the model then holds the best weights so far, or in the
+    first epoch its initial ones. `progress` draws a bar, or is a function that is called with the fraction of all steps
+    done.
 
     Called in every process that torchrun started, it trains one model with all of them: `config.batch_size` counts the
-    series of all processes, and the first process alone writes to `folder` and shows progress.
+    series of all processes, and only the first process writes to `folder` and shows progress.
     """
     _check(model, task, data, config)
     world = join_world(next(model.parameters()).device)

@@ -37,8 +37,8 @@ def evaluate(
 ) -> dict[str, Estimate]:
     """Every metric of the task on `data` with a bootstrap interval over series: {name: Estimate(value, low, high)}.
 
-    The model answers in evaluation mode, on the device it lives on. `coverage` of `resamples` draws of whole series lie
-    between `low` and `high`. Series with weights count by these.
+    The model answers in evaluation mode, on the device it lives on. A share `coverage` of `resamples` draws of whole
+    series lies between `low` and `high`. Weights of series are taken into account.
     """
     predictions = answer(model, task, data, batch_size).predictions
     return {

@@ -55,15 +55,15 @@ def fit_population(
 ) -> list[FitResult]:
     """Train `models` in place, member i on its own (train, validation) with seed `seeds[i]` (config.seed + i).
 
-    Each member does what `fit` does with that seed, dropout masks aside: they come from one generator for all. The
-    best epoch is that of the smallest validation loss. A member that stops early or diverges is frozen (`stopped` says
-    why) and the others go on, on a CPU without it as soon as a third of the stack has stopped; a model ends with its
-    best weights, or with those it began with if it never had any.
-    In an epoch every member sees as many series as the smallest one has.
+    Each member does what `fit` does with that seed, except that dropout masks come from one generator for all. The best
+    epoch is the one with the smallest validation loss. A member that stops early or diverges is frozen (`stopped` says
+    why) and the others go on; on a CPU it is removed from the stack as soon as a third has stopped. A model ends with
+    its best weights, or with its initial ones if it never had any. In an epoch every member sees as many series as the
+    smallest one has.
 
-    With `folder` a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
-    call continues an interrupted run; a folder in which another process trains is refused. `graphs=False` launches
-    every operation by itself on a GPU, too.
+    With `folder`, a checkpoint is kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
+    call resumes an interrupted run; a folder in which another process trains is refused. `graphs=False` launches every
+    operation by itself, on a GPU too.
     """
     return finished(
         population_turns(models, task, data, config, seeds=seeds, folder=folder, progress=progress, graphs=graphs)
@@ -81,11 +81,11 @@ def population_turns(
     progress: bool | Callable[[float], None] = True,
     graphs: bool = True,
 ) -> Turns[list[FitResult]]:
-    """`fit_population` that pauses whenever a step has been handed to the device.
+    """`fit_population` as a generator that pauses whenever a step has been handed to the device.
 
-    Populations that take turns share a GPU: each has a stream of its own, so that the launches of one run beside those
-    of the others. Of time that is shared only a share is counted in `seconds`, so that the times of populations side by
-    side add up to what a clock on the wall shows.
+    Populations that take turns share a GPU: each has its own stream, so the launches of one run beside those of the
+    others. Shared time is divided among them in `seconds`, so that the times of populations side by side add up to the
+    time that really passed.
     """
     if is_shared():
         raise ConfigError("torchrun: a population trains in one process; start its members' processes apart")

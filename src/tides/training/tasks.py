@@ -25,30 +25,34 @@ _SMALLEST_SPREAD = 1e-3
 
 
 class Loss(NamedTuple):
-    """A sum over scored entries and their weight (their number, as a rule): batches of any size add up rightly."""
+    """A sum over scored entries and their weight (usually their number), so that batches of any size add up
+    correctly.
+    """
 
     total: Tensor
     weight: Tensor
 
 
 class Task(Protocol):
-    """What `fit` must know of a problem."""
+    """What `fit` must know about a problem."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the validation metrics, besides `loss`."""
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
-        """Store the training data's scales in the model: those of time, and with `values` those of the channels."""
+        """Store the scales of the training data in the model: that of time and, with `values`, those of the
+        channels.
+        """
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
         """The model's raw output for this batch."""
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Loss:
-        """What training minimises; series with `batch.weights` count by these."""
+        """What training minimises; weighted by `batch.weights` if there are any."""
 
     def score(self, output: Tensor, batch: IrregularBatch) -> Predictions:
-        """The output beside the truth, ready for the metrics; with the weights of the series, where they have some."""
+        """The output with the truth, ready for the metrics, and the weights of the series if they have any."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Classification:
 
     @classmethod
     def balanced(cls, train: IrregularDataset, *, input_drop: float = 0.0) -> Self:
-        """Weights n/(k·n_c) under which every class counts the same; series with weights count by these."""
+        """Weights n/(k·n_c), under which every class counts the same; weights of series are taken into account."""
         labels = train.labels
         if labels is None or labels.dtype != np.int64:
             raise DataError("class weights: the training data has no class labels")
@@ -187,7 +191,9 @@ class Forecasting(_Numbers):
 
     @classmethod
     def standardised(cls, train: IrregularDataset, *, gaussian: bool = False) -> Self:
-        """Errors in standard deviations of the training targets, so that every channel counts the same."""
+        """A task that measures errors in standard deviations of the training targets, so that every channel counts the
+        same.
+        """
         return cls(tuple(target_moments(train)[1].tolist()), gaussian)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:
@@ -212,7 +218,7 @@ class Regression(_Numbers):
 
     @classmethod
     def standardised(cls, train: IrregularDataset, *, gaussian: bool = False, input_drop: float = 0.0) -> Self:
-        """Errors in standard deviations of the training labels."""
+        """A task that measures errors in standard deviations of the training labels."""
         return cls(tuple(label_moments(train)[1].tolist()), gaussian, input_drop)
 
     def calibrate(self, model: nn.Module, train: IrregularDataset, *, values: bool) -> None:

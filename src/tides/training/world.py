@@ -97,7 +97,7 @@ def is_shared() -> bool:
 
 
 def is_first_process() -> bool:
-    """Whether this process should write what all of them have: true unless torchrun started it as a later one."""
+    """Whether this process should write the common results: false only in the later processes of torchrun."""
     return not is_shared() or _number("RANK") == 0
 
 

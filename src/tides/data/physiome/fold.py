@@ -44,7 +44,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Training, validation or test instances of a fold, held as tensors so that a batch is one indexing.
+    """Training, validation or test instances of a fold, held as tensors so that a batch is a single indexing.
 
     `part[3]` is a series, `part[:8]` or `part[index]` a smaller part; `part.batch(index)` is ready for a model.
     """
@@ -81,8 +81,8 @@ class Part:
     def batch(self, index: Any = slice(None), *, first_gap: float | None = None) -> IrregularBatch:
         """Some instances as one batch on the part's device, trimmed to the longest among them.
 
-        `first_gap` is the gap before the first observation; None takes the median gap of the whole part (pass
-        that of the training part to validate and test a model).
+        `first_gap` is the gap before the first observation; None takes the median gap of the whole part (to validate
+        and test a model, pass that of the training part).
         """
         seen, asked = _trim(self.inputs[index]), _trim(self.targets[index])
         first = torch.full_like(seen.times[:, :1], self.median_gap() if first_gap is None else first_gap)

@@ -24,16 +24,16 @@ _SPLIT = (0.7, 0.2, 0.1)
 
 
 def load_fold(name: str, fold: int, root: str | Path | None = None, parity: bool = True, source: str = "auto") -> Fold:
-    """Fold 0 … 4 of a Physiome-ODE system by short name, or of a system of your own by the name of its file.
+    """Fold 0 … 4 of a Physiome-ODE system by short name, or of your own system by the name of its file.
 
     `root` holds the compact trajectories (`<short>.npz`, also under `trajectories/`) or the published archive
-    (`final.zip`, or its unpacked folders `<model>/<fold>/`); None is the data folder of this machine.
-    `source` is "trajectories", "archive" or "auto": trajectories where there are any, else the archive.
+    (`final.zip`, or its unpacked folders `<model>/<fold>/`); None is the data folder of this machine. `source` is
+    "trajectories", "archive" or "auto": trajectories if there are any, else the archive.
 
-    With `parity` only time steps with an odd number of observed channels remain, on inputs and on targets, as in
-    the published data; comparisons with the leaderboard need it. Folds made from trajectories follow the published
-    protocol draw by draw, but the published order of instances was a directory listing that is not known, so they
-    are statistically equivalent to the archive and not equal bit by bit.
+    With `parity`, only steps with an odd number of observed channels remain, in inputs and targets, as in the published
+    data; comparisons with the leaderboard need it. Folds made from trajectories follow the published protocol draw by
+    draw. But the published order of instances was a directory listing that is not known, so they are statistically
+    equivalent to the archive, not bit for bit.
     """
     if isinstance(fold, bool) or not isinstance(fold, (int, np.integer)) or not 0 <= fold < FOLDS:
         raise ConfigError(f"fold={fold!r}; wanted an integer from 0 to {FOLDS - 1}")

@@ -55,7 +55,7 @@ def best_spread(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
-    """The spread of highest JGD for one model; see `OUTLIER` for what drops out."""
+    """The spread with the highest JGD for one model; see `OUTLIER` for which points are skipped."""
     require_whole("n", n, 2)
     problem = load_problem(path, entry)
     points = [_Point(Path(path), problem, spread, n) for spread in (spreads() if grid is None else grid)]

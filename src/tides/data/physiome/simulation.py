@@ -53,12 +53,12 @@ def simulate(
 ) -> Simulation:
     """Simulate trajectories seed0 … seed0 + n − 1 of a CellML model under random perturbations.
 
-    With `entry`, a short name such as "HOD01", states and constants stand in the published order and T, d_states
-    and d_constants default to the published ones: trajectory i is then the published trajectory i. Without it the
-    order is libCellML's and the three numbers must be given.
+    With `entry`, a short name such as "HOD01", states and constants are in the published order, and T, d_states and
+    d_constants default to the published ones: trajectory i is then the published trajectory i. Without it, the order is
+    libCellML's and the three numbers must be given.
 
-    Each trajectory is solved on linspace(0, T, 200) by LSODA; 100 consecutive points from a random start are kept
-    and their times reset to the first 100 grid values. `progress` is called with the number of new trajectories.
+    Each trajectory is solved on linspace(0, T, 200) by LSODA; 100 consecutive points from a random start are kept and
+    their times reset to the first 100 grid values. `progress` is called with the number of new trajectories.
     """
     for name, value, least in (("n", n, 1), ("seed0", seed0, 0), ("workers", workers, 1)):
         require_whole(name, value, least)

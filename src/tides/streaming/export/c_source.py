@@ -41,8 +41,8 @@ def export_c(
 ) -> CExport:
     """Write `tides_step.c`, its headers `tides_model.h`, `tides_layer.h` and `tides_weights.h`, and `example.c`.
 
-    Timestamps are int64 ticks of `tick` time units (the unit of the gaps the model was trained with; `unit` names it
-    in the header). The code computes in the model's own precision. With `int8` matrices are stored as bytes.
+    Timestamps are int64 ticks, each of `tick` time units (the unit of the gaps the model was trained with; `unit` names
+    it in the header). The code computes in the model's own precision. With `int8`, matrices are stored as bytes.
     """
     _check_tick(tick)
     plan = describe(model)

@@ -25,7 +25,7 @@ _PIPELINES = {
 def save_pretrained(
     model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | None = None, description: str = ""
 ) -> Path:
-    """`tides.save` and a card made of what is known: the configuration, the scales, and `metadata`.
+    """`tides.save` plus a model card built from the configuration, the scales and `metadata`.
 
     `metadata` may hold anything that is JSON; the card shows `channels`, `classes`, `unit`, `data` and `metrics` (a
     mapping of names to numbers). `description` is the card's first paragraph. Needs no network and no extra.
@@ -47,7 +47,7 @@ def pretrained_metadata(name: str | Path, *, revision: str | None = None) -> dic
 
 
 def push_to_hub(folder: str | Path, repository: str, *, private: bool = True) -> str:
-    """Upload a folder that `save_pretrained` wrote; returns where it is. Needs the extra `hub` and a login there."""
+    """Upload a folder that `save_pretrained` wrote, and return its address. Needs the extra `hub` and a login there."""
     missing = [file for file in _FILES if not (Path(folder) / file).is_file()]
     if missing:
         raise DataError(f"{folder}: {missing[0]} is missing; write the folder with save_pretrained")

@@ -87,7 +87,7 @@ def example_inputs(graph: Graph) -> dict[str, tuple[Tensor, dict[int, Any]]]:
 
 
 def export_program(model: nn.Module, mode: Mode = "sequence") -> torch.export.ExportedProgram:
-    """The graph as `torch.export` captures it, with any batch, length and number of queries."""
+    """The graph as captured by `torch.export`, for any batch size, length and number of queries."""
     graph = make_graph(model, mode).eval()
     inputs = example_inputs(graph)
     tensors = {name: tensor for name, (tensor, _) in inputs.items()}
@@ -97,8 +97,9 @@ def export_program(model: nn.Module, mode: Mode = "sequence") -> torch.export.Ex
 
 
 def export_onnx(model: nn.Module, path: str | Path, mode: Mode = "sequence") -> Path:
-    """Write the graph to `path` as ONNX; inputs and outputs carry the names of `SequenceGraph`, `ForecastGraph` or
-    `StepGraph`. Needs the extra `export`.
+    """Write the graph to `path` as ONNX. Needs the extra `export`.
+
+    Inputs and outputs are named as in `SequenceGraph`, `ForecastGraph` or `StepGraph`.
     """
     try:
         import onnx  # noqa: F401

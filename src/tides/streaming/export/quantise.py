@@ -24,10 +24,10 @@ def to_int8(matrix: Tensor, axes: tuple[int, ...] = (-1,)) -> tuple[Tensor, Tens
 
 
 def quantised(model: Model) -> Model:
-    """A copy of `model` whose matrices hold what int8 storage keeps of them: its predictions are those of the export.
+    """A copy of `model` with its matrices rounded as in int8 storage: it predicts what the int8 export predicts.
 
-    One scale per row of a linear map; one per column and code of B_k and C_k. Biases, norms, static eigenvalues,
-    time scales, the skip connection and Mamba_S's weight of the gap stay as they are.
+    There is one scale per row of a linear map, and one per column and code of B_k and C_k. Biases, norms, static
+    eigenvalues, time scales, the skip connection and Mamba_S's weight of the gap are not rounded.
     """
     rounded = copy.deepcopy(model)
     with torch.no_grad():
