@@ -121,7 +121,7 @@ def test_a_model_that_would_come_back_as_another_one_is_not_saved(name: str, tmp
     put(model, name)
     place = {"head": "head.", "glu": "backbone.blocks.1.glu", "shared": "backbone.blocks.1"}
     where = re.escape(place.get(name, "backbone.blocks.1.ssm"))
-    with pytest.raises(ConfigError, match=rf"model: '{where}.*in another's place.*register_model"):
+    with pytest.raises(ConfigError, match=rf"model: '{where}.*a part was replaced.*register_model"):
         save(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -265,7 +265,7 @@ def test_regression(tmp_path: Path) -> None:
         ([*COLUMNS, "--task", "sort"], "--task: found 'sort'"),
         ([*CLASSIFY, "--set", "hiden_size=3"], "did you mean 'hidden_size'"),
         ([*COLUMNS, "--label", "died", "--set", "fast"], "wanted name=value"),
-        ([*COLUMNS, "--label", "died", "--set", 'model={"rank": 2}'], "--set model=.*: no TOML value"),
+        ([*COLUMNS, "--label", "died", "--set", 'model={"rank": 2}'], "--set model=.*: not a TOML value"),
         ([*COLUMNS, "--label", "died", "--test", "2"], "--test: found 2"),
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         (

@@ -129,11 +129,11 @@ def test_row_numbers_that_may_be_ids_as_well_are_refused() -> None:
     table = pd.concat([first, table.drop(first.index)], ignore_index=True)
     table["died"] = table.p % 2
     model = TIDESClassifier(id="p", time="t", channels=["a", "b"], **QUICK)
-    with pytest.raises(DataError, match="y: its index may mean rows of the table or places among the sorted ids"):
+    with pytest.raises(DataError, match="y: its index could mean rows of the table or places among the sorted ids"):
         model.fit(table, table["died"].iloc[:24])
     table["p"] -= 100
     numbers = table.groupby("p")["died"].first().rename_axis(None)
-    with pytest.raises(DataError, match=r"or ids, and they disagree; wanted ids in an index called 'p'"):
+    with pytest.raises(DataError, match=r"or ids, which disagree; wanted an index of ids called 'p'"):
         model.fit(table, numbers)
     model.fit(table, numbers.rename_axis("p"))
 

@@ -96,7 +96,7 @@ def test_settings_are_toml_values_or_bare_words() -> None:
 
 @pytest.mark.parametrize("text", ['{"depth": 2}', "[1, 2", '"s5', "'s5"])
 def test_what_begins_as_a_list_or_table_is_not_read_as_a_word(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--set model=.*: no TOML value .*wanted one such as .*\{depth = 2\}"):
+    with pytest.raises(ConfigError, match=r"^--set model=.*: not a TOML value .*wanted one such as .*\{depth = 2\}"):
         config.parse_settings([f"model={text}"])
 
 

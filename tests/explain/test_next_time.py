@@ -181,5 +181,5 @@ def test_a_candidate_without_a_forecast_is_named() -> None:
         for member in members:
             for block in member.backbone.typed_blocks():
                 block.ssm.decay.value.fill_(0.5)
-    with pytest.raises(DataError, match=r"candidates: the forecast at 1e\+09 is no finite number"):
+    with pytest.raises(DataError, match=r"candidates: the forecast at 1e\+09 is not finite"):
         suggest_next_time(members, batch(queries=2), [20.0, 1e9])

@@ -254,7 +254,7 @@ def test_what_takes_the_place_of_a_heads_layer_is_refused(place: str) -> None:
     owner, _, name = place.rpartition(".")
     head = model.blocks[0].ssm.get_submodule(owner)
     setattr(head, name, Adapted(getattr(head, name)))
-    with pytest.raises(ConfigError, match=r"found \S*\.Adapted in the place of a layer"):
+    with pytest.raises(ConfigError, match=r"found \S*\.Adapted in place of a layer whose weights are used directly"):
         model(x, gaps)
 
 
@@ -265,5 +265,5 @@ def test_adapted_ends_are_asked_and_not_compiled(place: str) -> None:
     owner, _, name = place.rpartition(".")
     setattr(model.get_submodule(owner), name, Adapted(model.get_submodule(place)))
     assert not torch.allclose(model(x, gaps), plain)
-    with pytest.raises(ConfigError, match=r"found \S*\.Adapted in the place of a layer"):
+    with pytest.raises(ConfigError, match=r"found \S*\.Adapted in place of a layer whose weights are used directly"):
         CompiledStep(model)

@@ -124,8 +124,8 @@ def _check_what_is_built_again(model: nn.Module, description: dict[str, Any], te
     different = replaced or _different(again.state_dict(), tensors)
     if different:
         raise ConfigError(
-            f"model: {different[0]!r} is not what `load` would build from {_CONFIG}, so something was put in another's "
-            "place; give the model a class of its own and register it (artefacts.register_model)"
+            f"model: {different[0]!r} differs from what `load` would build from {_CONFIG}: a part was replaced. Give "
+            "the model a class of its own and register it (artefacts.register_model)"
         )
 
 

@@ -149,7 +149,9 @@ def _dates(times: Any, schema: Any, zone: str | None) -> Any:
     seconds = times * seconds_per(schema.unit)
     if not ((since + seconds >= _YEARS[0]) & (since + seconds < _YEARS[1])).all():
         furthest = times[np.abs(times).argmax()]
-        raise DataError(f"--at: {furthest:g} {schema.unit} after {schema.origin} is no date of the years 1 to 9999")
+        raise DataError(
+            f"--at: {furthest:g} {schema.unit} after {schema.origin} is not a date between the years 1 and 9999"
+        )
     # Nanoseconds of 64 bits end in 2262.
     ends = max(abs(since), np.abs(since + seconds).max()) * 1e9 >= 2**63 - 1e12
     unit, ticks = ("us", 1e6) if ends else ("ns", 1e9)

@@ -118,7 +118,7 @@ def _resolve(
     elif not Path(target).is_file():
         raise ConfigError(f"{target}: found no file of that name, wanted {known} or a TOML file of your own")
     elif datasets or variant:
-        raise ConfigError(f"--datasets, --variant: {target} says so itself; they belong to {known}")
+        raise ConfigError(f"--datasets, --variant: belong to {known}; {target} names its own")
     else:
         found = [sweeps.file_sweep(Path(target), quick=quick, settings=settings, device=device)]
     for one in found:

@@ -86,7 +86,7 @@ def encode_static(
         unknown = [class_name(value) for value in values if class_name(value) not in place]
         if unknown:
             raise DataError(
-                f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}; where nothing stands, it "
+                f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}; an empty cell "
                 "counts as none of them"
             )
         positions = np.array([place[class_name(value)] for value in values], np.int64)

@@ -77,7 +77,7 @@ class ClockReader:
         if self.written and low < high:
             raise DataError(
                 f"{self.where}: the numbers from {low:.0f} to {high:.0f} are dates written as numbers, whose "
-                "differences are no time; convert them, for example pd.to_datetime(column.astype(str))"
+                "differences are not durations; convert them, for example pd.to_datetime(column.astype(str))"
             )
 
     def _counts(self, column: Any) -> bool:

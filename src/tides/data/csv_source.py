@@ -68,8 +68,8 @@ def _check_header(path: Path, delimiter: str) -> None:
     other = next((mark for mark in ",;\t|" if mark in header), None)
     if other is not None and delimiter not in header:
         raise DataError(
-            f"{path.name}: found columns separated by {other!r}, wanted {delimiter!r}; save the file so, or give "
-            f"a frame that pandas reads with sep={other!r}"
+            f"{path.name}: found columns separated by {other!r}, wanted {delimiter!r}; change the file, or "
+            f"read it with pandas (sep={other!r}) and give the frame"
         )
 
 

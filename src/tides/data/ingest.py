@@ -53,7 +53,9 @@ class _Reader:
     def chunks(self) -> Iterator[Rows]:
         row = 0
         hint = (
-            "" if self.roles.channel else ": columns without another part are channels, unless `channels` names those"
+            ""
+            if self.roles.channel
+            else ": columns without another role are channels; `channels` can name the channels instead"
         )
         for columns in self.table.chunks(self.roles.all, self.roles.values):
             size = len(columns[self.roles.time])

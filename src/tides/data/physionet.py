@@ -58,7 +58,7 @@ def _load_set(folder: Path, letter: str, duplicates: Duplicates) -> list[Irregul
     try:
         return _read_set(stays, outcomes, duplicates)
     except UnicodeDecodeError as error:
-        raise DataError(f"{stays}, {outcomes.name}: found a file that is no text in UTF-8 ({error})") from None
+        raise DataError(f"{stays}, {outcomes.name}: found a file that is not UTF-8 text ({error})") from None
 
 
 def _read_set(stays: Path, outcomes: Path, duplicates: Duplicates) -> list[IrregularSeries]:

@@ -37,8 +37,8 @@ class Scaling:
         unseen = [name for name, seen in zip(train.channels, count, strict=True) if not seen]
         if unseen:
             warnings.warn(
-                f"channel {unseen[0]!r} is never observed in the training data: what a model answers to values of it "
-                "later is arbitrary; leave the channel out",
+                f"channel {unseen[0]!r} is never observed in the training data: a model's answers to later values of "
+                "it are arbitrary; leave the channel out",
                 stacklevel=2,
             )
         mean = total / np.maximum(count, 1)

@@ -194,8 +194,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             check_consistent_length(range(len(data)), y)
         if len(data) < 2:
             raise DataError(
-                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. Pieces of one long "
-                "series (days, runs) are series once they have ids of their own"
+                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. Cut one long "
+                "series into pieces (days, runs) with ids of their own"
             )
 
     def _fit_network(self, data: IrregularDataset) -> Split:
@@ -228,8 +228,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         given = isinstance(self.random_state, Integral)
         if self.folder is not None and not given:
             raise ConfigError(
-                f"random_state: found {self.random_state!r}, wanted a whole number: a run in `folder` continues with "
-                "the same seed or not at all"
+                f"random_state: found {self.random_state!r}, wanted a whole number: a run in `folder` can only "
+                "be resumed with the same seed"
             )
         return int(self.random_state if given else generator.randint(2**31 - 1))
 

@@ -36,8 +36,8 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y"
     numbered = list(index) == list(range(len(index)))
     if by_row and owners != list(index if by_id else ids) and (by_id or numbered):
         raise DataError(
-            f"{name}: its index may mean rows of the table or {'ids' if by_id else 'places among the sorted ids'}, and "
-            f"they disagree; wanted ids in an index called {id!r}, or a column of the table named as {_COLUMNS[name]}"
+            f"{name}: its index could mean rows of the table or {'ids' if by_id else 'places among the sorted ids'}, "
+            f"which disagree; wanted an index of ids called {id!r}, or {_COLUMNS[name]}=… for a column of the table"
         )
     if by_id:
         return y.loc[ids]
@@ -51,8 +51,8 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y"
     known = set(index)
     missing = next(one for one in ids if one not in known)
     raise DataError(
-        f"{name}: found an index without {missing!r}, the id of a series; wanted all ids as the table has them (a "
-        f"number is no text), or {name} in their order without an index"
+        f"{name}: found an index without {missing!r}, the id of a series; wanted all ids as in the table (the "
+        f"number 1 is not the text '1'), or {name} in their order without an index"
     )
 
 

@@ -66,8 +66,8 @@ def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
     config = TIDESConfig.from_dict(fields)
     if estimator.input_drop and config.mask_channels is False:
         raise ConfigError(
-            f"input_drop: found {estimator.input_drop} beside model={{'mask_channels': False}}, but only mask channels "
-            "tell a network what is hidden from it; wanted input_drop=0, or the mask channels"
+            f"input_drop: found {estimator.input_drop} with model={{'mask_channels': False}}, but a network needs mask "
+            "channels to tell hidden values from zeros; wanted input_drop=0, or mask channels"
         )
     return config
 

@@ -66,7 +66,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
             found[key.strip()] = _parse(text.strip())
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
-                f"--set {setting}: no TOML value ({error}); wanted one such as 3, true, [1, 2] or {{depth = 2}}"
+                f"--set {setting}: not a TOML value ({error}); wanted one such as 3, true, [1, 2] or {{depth = 2}}"
             ) from error
     _check_finite(found)
     return found

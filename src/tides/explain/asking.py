@@ -20,7 +20,7 @@ def ask(model: nn.Module, batch: IrregularBatch) -> Tensor:
     """The model's answers: (b, k) for series, (b, q, c) where the batch asks about query times."""
     asked = batch.query_times is not None
     if not asked and "query_times" in inspect.signature(model.forward).parameters:
-        raise DataError("batch: found no query times, wanted them: a forecaster answers at times that are asked for")
+        raise DataError("batch: found no query times; a forecaster needs the times to answer at")
     if asked and isinstance(model, SequenceHead):
         raise DataError(
             f"batch: found query times, wanted none: a {type(model).__name__} answers once for every series"

@@ -116,7 +116,7 @@ def _expected_after(
     known = torch.isfinite(mean + variance).flatten(0, 1).all(-1)
     if not bool(known.all()):
         unknown = float(moments[int((~known).nonzero()[0])])
-        raise DataError(f"candidates: the forecast at {unknown:g} is no finite number; is it too far ahead?")
+        raise DataError(f"candidates: the forecast at {unknown:g} is not finite; is it too far ahead?")
     if not _further_stay(one, mean.shape[-1]):
         raise ConfigError(
             f"models: they forecast {mean.shape[-1]} channels of {one.values.shape[-1]}, and the others change, so "

@@ -140,8 +140,8 @@ def _check_resolution(times: Tensor, valid: Tensor | None) -> None:
     # Where no time passes at all, whole numbers that cannot be told apart are the likelier reason.
     if step > (0.5 * positive.median().item() if positive.numel() else 1.0):
         raise DataError(
-            f"times: found {times.dtype} around {largest:g}, which tells times apart by {step:.2g} at best, as much as "
-            "the gaps themselves; wanted float64, or times counted from a later zero"
+            f"times: found {times.dtype} around {largest:g}, which only resolves {step:.2g}, about the size of "
+            "the gaps; wanted float64, or times counted from a later zero"
         )
 
 

@@ -201,7 +201,7 @@ def check_valid(valid: Tensor | None, x: Tensor) -> Tensor | None:
         holes = valid[:, 1:] & ~valid[:, :-1]
         if bool(holes.any()):
             series, step = holes.nonzero()[0].tolist()
-            raise DataError(f"valid: series {series} has a hole before step {step + 1}; padding stands at the end only")
+            raise DataError(f"valid: series {series} has a hole before step {step + 1}; padding may only be at the end")
     return valid
 
 

@@ -21,7 +21,7 @@ def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer that is never called: whatever else took its place would not be asked."""
     if not is_linear(layer):
         kind = f"{type(layer).__module__}.{type(layer).__name__}"
-        raise ConfigError(f"model: found {kind} in the place of a layer that hands out its weights; wanted nn.Linear")
+        raise ConfigError(f"model: found {kind} in place of a layer whose weights are used directly; wanted nn.Linear")
     return held(layer, "weight"), held(layer, "bias")
 
 

@@ -55,8 +55,8 @@ class DurableSession:
         journalled, answered = self._journal.read()
         if journalled and not self._snapshot.exists():
             raise DataError(
-                f"{self.folder}: found a journal without {self._snapshot.name}, which says whose streams it goes on "
-                "with; put that file back, or begin anew in another folder"
+                f"{self.folder}: found a journal without {self._snapshot.name}, which it continues; "
+                "put that file back, or start again in another folder"
             )
         self.answered = max(self.answered, answered)
         # The process may have been killed between a snapshot and the clearing of its journal.

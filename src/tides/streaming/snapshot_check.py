@@ -70,7 +70,7 @@ def _read_about(session: "StreamSession", state: Mapping[str, Tensor]) -> dict[s
     if identity != session.identity:
         raise DataError(
             f"state: it belongs to another model (identity {identity[:12]}…, this one is {session.identity[:12]}…), "
-            "with which its streams cannot go on; begin them anew"
+            "which cannot continue its streams; start them again"
         )
     check_keys(keys)
     return {"keys": keys, "sums": sums}

@@ -26,8 +26,8 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
         raise ConfigError(f"calibrate: {type(model).__name__} has no method calibrate(); use calibrate='none'")
     if outputs is not None and not _answers_numbers(fit):
         raise ConfigError(
-            f"task: found regression or forecasting, which want numbers; {type(model).__name__} does not answer with "
-            "numbers in units of the data, wanted a SequenceRegressor, a Forecaster or calibrate='time'"
+            f"task: found regression or forecasting, which need numbers in units of the data; {type(model).__name__} "
+            "does not give them, wanted a SequenceRegressor, a Forecaster or calibrate='time'"
         )
     wanted = getattr(getattr(model, "config", None), "input_size", len(train.channels))
     if wanted != len(train.channels):

@@ -88,7 +88,7 @@ def population_turns(
     time that really passed.
     """
     if is_shared():
-        raise ConfigError("torchrun: a population trains in one process; start its members' processes apart")
+        raise ConfigError("torchrun: a population trains in one process; start it without torchrun")
     _check(models, task, data, config)
     own_seeds = [config.seed + member for member in range(len(models))] if seeds is None else list(seeds)
     if len(own_seeds) != len(models):

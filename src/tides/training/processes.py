@@ -163,7 +163,7 @@ class Processes(World):
         except RuntimeError as error:
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             raise TidesError(
-                f"process {self.rank} of {self.size} lost another one, which has failed or not answered for "
+                f"process {self.rank} of {self.size} lost another one, which failed or did not answer for "
                 f"{PATIENCE.total_seconds():g} s ({reason})"
             ) from error
 

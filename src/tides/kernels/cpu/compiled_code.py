@@ -48,8 +48,8 @@ def _is_kept() -> bool:
         njit(cache=True)(_probe)
     except RuntimeError:
         warnings.warn(
-            "compiled code is not kept, so that every process compiles for about a minute: neither the installation "
-            "nor the user's cache can be written; set NUMBA_CACHE_DIR to a folder that can",
+            "compiled code cannot be cached, so every process compiles for about a minute: neither the installation "
+            "nor the user's cache is writable; set NUMBA_CACHE_DIR to a folder that is",
             stacklevel=1,
         )
         return False

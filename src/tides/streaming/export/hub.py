@@ -62,7 +62,7 @@ def _fetch(name: str | Path, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     if isinstance(name, Path) or str(name).count("/") != 1 or str(name).startswith((".", "/")):
-        raise DataError(f"{name}: found no such folder, and it is no repository `owner/name` of the hub either")
+        raise DataError(f"{name}: found no such folder, and it is not the name of a hub repository, `owner/name`")
     hub = _library()
     with _in_one_line(f"{name}: found no such folder, and it cannot be had from the hub"):
         return Path(hub.snapshot_download(str(name), revision=revision, allow_patterns=_FILES))
