@@ -163,7 +163,7 @@ def test_forecasts_of_any_century_keep_their_dates(tmp_path: Path) -> None:
     last = frame.groupby("patient")["charttime"].max().astype("datetime64[us]") + pd.Timedelta(hours=2)
     found = pd.read_csv(tmp_path / "out.csv")["charttime"].str[:26].astype("datetime64[us]")
     assert (abs(found.to_numpy() - last.to_numpy()) <= pd.Timedelta(microseconds=1)).all()
-    with pytest.raises(TidesError, match="years 1 to 9999"):
+    with pytest.raises(TidesError, match="between the years 1 and 9999"):
         tides("predict", tmp_path / "model", table, "--at", "+1e12h", "--out", tmp_path / "out.csv")
 
 
@@ -270,7 +270,7 @@ def test_regression(tmp_path: Path) -> None:
         ([*CLASSIFY, "--device", "cuda:99"], "device: found 'cuda:99', but torch sees"),
         (
             [*COLUMNS, "--label", "died"],
-            "column 'sex', row 0: found 'm' and further on 'f'; wanted a number: columns without another part are "
+            "column 'sex', row 0: found 'm' and further on 'f'; wanted a number: columns without another role are "
             "channels",
         ),
         ([*CLASSIFY, "--horizon", "3h"], "--horizon: belongs to --task forecast, found classify"),

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tides.cli import table_options as options
+
 app = typer.Typer()
 
 
@@ -20,9 +22,7 @@ def evaluate(
         typer.Option(help="What to do with series without a label: error or drop; by default as in training."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report with figures.")] = None,
-    ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Leave out columns and channels that the model does not know.")
-    ] = False,
+    ignore_new: options.IgnoreNew = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a model on a table with known answers."""

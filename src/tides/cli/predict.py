@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tides.cli import table_options as options
+
 app = typer.Typer()
 
 _YEARS = (-62_135_596_800, 253_402_300_800)  # seconds since 1970 at the beginning of the years 1 and 10000
@@ -26,9 +28,7 @@ def predict(
     coverage: Annotated[
         float | None, typer.Option(help="Forecasts: share of values that the intervals should contain; 0.9 by default.")
     ] = None,
-    ignore_new: Annotated[
-        bool, typer.Option("--ignore-new", help="Leave out columns and channels that the model does not know.")
-    ] = False,
+    ignore_new: options.IgnoreNew = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Predict classes, numbers or forecasts for a table."""

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tides.cli import table_options as options
+
 app = typer.Typer()
 
 # Arguments of the estimators that have an option of their own, beside the columns.
@@ -14,9 +16,9 @@ _OWN_OPTIONS = {"label": "label", "device": "device", "folder": "out"}
 
 @app.command()
 def train(
-    table: Annotated[Path, typer.Argument(help="Parquet, Feather or CSV file, or a folder of Parquet files.")],
-    id: Annotated[str, typer.Option(help="Column that names the series.")],
-    time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
+    table: options.Table,
+    id: options.Id,
+    time: options.Time,
     out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it is resumed.")],
     label: Annotated[str | None, typer.Option(help="Column of labels; ignored by forecasts.")] = None,
     task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
@@ -27,18 +29,13 @@ def train(
     static: Annotated[
         str | None, typer.Option(help="Static columns, which describe a whole series, comma separated.")
     ] = None,
-    channel: Annotated[str | None, typer.Option(help="Long tables: column with the names of channels.")] = None,
-    value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
-    channels: Annotated[
-        str | None,
-        typer.Option(help="Columns to use as channels, or channels of a long table, comma separated; all by default."),
-    ] = None,
-    group: Annotated[str | None, typer.Option(help="Column of groups (such as patients) that are never split.")] = None,
+    channel: options.Channel = None,
+    value: options.Value = None,
+    channels: options.Channels = None,
+    group: options.Group = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time in which the model counts: s, min, h, d, …")] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="What to do with repeated measurements: error, mean or last.")
-    ] = "error",
-    unlabelled: Annotated[str, typer.Option(help="What to do with series without a label: error or drop.")] = "error",
+    duplicates: options.Duplicates = "error",
+    unlabelled: options.Unlabelled = "error",
     test: Annotated[float, typer.Option(help="Share of the series held out for the final score.")] = 0.2,
     balanced: Annotated[bool, typer.Option("--balanced", help="Classes: give all classes the same weight.")] = False,
     smoothing: Annotated[bool, typer.Option("--smoothing", help="Forecasts: learn to fill in the past, too.")] = False,

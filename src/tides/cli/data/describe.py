@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tides.cli import table_options as options
+
 if TYPE_CHECKING:
     from tides.data.summary import Summary
 
@@ -13,24 +15,19 @@ app = typer.Typer()
 
 @app.command()
 def describe(
-    table: Annotated[Path, typer.Argument(help="Parquet, Feather or CSV file, or a folder of Parquet files.")],
-    id: Annotated[str, typer.Option(help="Column that names the series.")],
-    time: Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")],
-    channel: Annotated[str | None, typer.Option(help="Long tables: column with the names of channels.")] = None,
-    value: Annotated[str | None, typer.Option(help="Long tables: column of values.")] = None,
-    channels: Annotated[
-        str | None,
-        typer.Option(help="Columns to use as channels, or channels of a long table, comma separated; all by default."),
-    ] = None,
+    table: options.Table,
+    id: options.Id,
+    time: options.Time,
+    channel: options.Channel = None,
+    value: options.Value = None,
+    channels: options.Channels = None,
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     weight: Annotated[str | None, typer.Option(help="Column of weights.")] = None,
-    group: Annotated[str | None, typer.Option(help="Column of groups that splits keep together.")] = None,
+    group: options.Group = None,
     static: Annotated[list[str] | None, typer.Option(help="Static columns, comma separated or one at a time.")] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of time in which dates are counted.")] = None,
-    duplicates: Annotated[
-        str, typer.Option(help="What to do with repeated measurements: error, mean or last.")
-    ] = "error",
-    unlabelled: Annotated[str, typer.Option(help="What to do with series without a label: error or drop.")] = "error",
+    duplicates: options.Duplicates = "error",
+    unlabelled: options.Unlabelled = "error",
     spill: Annotated[Path | None, typer.Option(help="Folder for tables larger than memory.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a page of plots here (.png, .svg, .pdf).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
