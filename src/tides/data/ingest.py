@@ -1,4 +1,4 @@
-"""The one walk from a table to a data set: read columns, deal rows to series, encode what belongs to each series."""
+"""From a table to a data set: read columns, give each series its rows, encode labels, weights and static columns."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,9 +19,8 @@ from tides.data.attributes import (
     encode_static,
     encode_weights,
 )
-from tides.data.chosen import Chosen, only, picked
-from tides.data.clock import ClockReader, settle_clock
-from tides.data.columns import Coder, numbers, ranked
+from tides.data.clock import settle_clock
+from tides.data.columns import ranked
 from tides.data.dataset import IrregularDataset
 from tides.data.pivot import Block, Duplicates, Names, Rows, pivot
 from tides.data.roles import Roles, check_roles
@@ -29,74 +28,10 @@ from tides.data.schema import Schema, StaticColumn
 from tides.data.sources import Table, shown
 from tides.data.spill import RowSpill
 from tides.data.store import FlatStore
+from tides.data.table_reader import TableReader
 from tides.errors import DataError
 
 Unlabelled = Literal["error", "drop"]
-
-
-class _Reader:
-    """Columns of a table as numbers, chunk by chunk; afterwards it knows what the numbers stand for."""
-
-    def __init__(self, table: Table, roles: Roles) -> None:
-        self.table, self.roles = table, roles
-        self.ids = Coder(self.where(roles.id), text=table.text, required=True)
-        self.whole_ids = False
-        self.clock = ClockReader(self.where(roles.time))
-        self.channels = Coder(self.where(roles.channel or ""), text=table.text, required=True)
-        self.codes = {name: Coder(self.where(name), text=table.text) for name in roles.per_series}
-        self.earliest: Any = None
-        self.chosen = None if roles.chosen is None else Chosen(roles.chosen, self.channels.where)
-
-    def where(self, column: str) -> str:
-        return f"{self.table.name}: column {column!r}"
-
-    def chunks(self) -> Iterator[Rows]:
-        row = 0
-        hint = (
-            ""
-            if self.roles.channel
-            else ": columns without another role are channels; `channels` can name the channels instead"
-        )
-        for columns in self.table.chunks(self.roles.all, self.roles.values):
-            size = len(columns[self.roles.time])
-            if size == 0:
-                continue
-            # First, so that what is said about an empty row is that it belongs to nothing.
-            key = self._keys(columns[self.roles.id], row)
-            time = self.clock.read(columns[self.roles.time], row)
-            channel = None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row)
-            kept = None
-            if channel is not None and self.chosen is not None:
-                kept = self.chosen.rows(channel, self.channels.values, key)
-                columns = only(columns, kept, self.roles)
-            values = [numbers(columns[name], self.where(name), row, hint=hint) for name in self.roles.values]
-            codes = {name: coder.encode(columns[name], row) for name, coder in self.codes.items()}
-            rows = Rows(key, time, values, codes, channel)
-            if kept is not None:
-                rows = picked(rows, kept, row)
-            row += size
-            if len(rows.time):
-                lowest = rows.time.min()
-                self.earliest = lowest if self.earliest is None else min(self.earliest, lowest)
-                yield rows
-        if self.earliest is None:
-            what = "" if row == 0 or self.chosen is None else f" of the channels {shown(self.chosen.names)}"
-            raise DataError(f"{self.table.name}: the table has no rows{what}")
-
-    def _keys(self, column: Any, row: int) -> NDArray[np.integer[Any]]:
-        """Whole-number ids are their own keys; all others are numbered."""
-        import pyarrow as pa
-
-        if pa.types.is_signed_integer(column.type) and column.null_count == 0:
-            if self.ids.values:
-                raise DataError(f"{self.ids.where}: ids change from text to numbers at row {row}")
-            self.whole_ids = True
-            keys: NDArray[np.integer[Any]] = column.to_numpy(zero_copy_only=False)
-            return keys
-        codes = self.ids.encode(column, row)
-        if self.whole_ids:
-            raise DataError(f"{self.ids.where}: ids change from numbers to text at row {row}")
-        return codes
 
 
 def ingest(
@@ -112,7 +47,7 @@ def ingest(
 ) -> IrregularDataset:
     """Read `table` into a data set; `from_long` and `from_wide` say what the arguments mean."""
     _check(table, roles, unit, duplicates, unlabelled, schema)
-    reader = _Reader(table, roles)
+    reader = TableReader(table, roles)
     if spill is None:
         rows: Iterator[Rows] = iter([_joined(reader.chunks())])
         folder = None
@@ -198,7 +133,7 @@ def _joined(chunks: Iterator[Rows]) -> Rows:
     )
 
 
-def _series(reader: _Reader) -> tuple[list[Any] | None, NDArray[np.int64] | None]:
+def _series(reader: TableReader) -> tuple[list[Any] | None, NDArray[np.int64] | None]:
     """Ids in sorted order and the place of each code among them; None for whole-number ids."""
     if reader.whole_ids:
         return None, None
@@ -212,7 +147,7 @@ def _series(reader: _Reader) -> tuple[list[Any] | None, NDArray[np.int64] | None
     return ordered, rank
 
 
-def _channels(reader: _Reader, schema: Schema | None) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+def _channels(reader: TableReader, schema: Schema | None) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     """Channel names in their order and the place of each code among them."""
     if reader.roles.channel is None:
         found = tuple(reader.roles.values)
@@ -245,7 +180,7 @@ def _renumbered(rows: Rows, key_rank: NDArray[Any] | None, channel_place: NDArra
 
 
 def _finish(
-    reader: _Reader,
+    reader: TableReader,
     block: Block,
     times: NDArray[np.float64],
     ids: NDArray[Any],
