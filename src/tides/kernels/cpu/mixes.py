@@ -1,7 +1,5 @@
 """v_k = B_k u_k and y_k = Re(C_k s_k) + skip ⊙ u_k with low-rank or full heads, as operators."""
 
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,8 +11,8 @@ from tides.functional.mixes import LowRankMix, Mix, mix_factors
 from tides.functional.ssm import SSMSpec, SSMWeights
 from tides.kernels.batching import merge_leading_axis
 from tides.kernels.cpu import mix_loops as loops
-from tides.kernels.cpu.mix_tile import Columns, MixTile, block_steps, run_blocks
-from tides.kernels.cpu.planes import Planes, View
+from tides.kernels.cpu.mix_scratch import MixScratch, d_encoder, run_mix, summed
+from tides.kernels.cpu.mix_tile import Columns
 from tides.kernels.derivatives import differentiable_once
 from tides.kernels.mixing import d_drive_kernel, d_readout_kernel, drive_kernel, readout_kernel, unweighted
 
@@ -48,65 +46,6 @@ def _arguments(mix: LowRankMix) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     return F.pad(down, (0, 1))[None], F.pad(bias, (0, 1), value=1.0)[None], mix_factors(mix)[None], norm
 
 
-class _Scratch:
-    """One thread's memory for a mix by itself: inputs and codes as planes, and the sums over all blocks."""
-
-    def __init__(self, kernel: Tensor, down: Tensor, offset: Tensor, forms: Tensor | None, steps: int) -> None:
-        self.planes = Planes(steps, kernel.dtype)
-        width, size = down.shape
-        self.encoder = torch.cat([down, offset.unsqueeze(0)]).t().contiguous()
-        self.u = self.planes.add(width, ones=True)
-        self.du, self.code, self.d_code = (self.planes.add(n) for n in (width, size, size))
-        columns = 0 if forms is None else width
-        self.tile = MixTile(size, kernel.shape[0] // size, kernel.shape[1], columns, self.planes)
-        self.tile.load(kernel, forms)
-        self.x, self.dx = self.planes.add(self.tile.inner), self.planes.add(self.tile.inner)
-        self.out = self.planes.add(self.tile.outer)
-        self.scaled = self.planes.add(width)
-        self.d_encoder = torch.zeros_like(self.encoder)
-        self.d_skip = torch.zeros(width, dtype=torch.float64)
-
-    @property
-    def inputs(self) -> View:
-        """u without its row of ones."""
-        return self.u.rows(0, self.encoder.shape[1] - 1)
-
-    def encode(self, u: Any) -> None:
-        """`u` and `code` from rows (n, h)."""
-        loops.transposed(u, self.inputs.array)
-        torch.mm(self.encoder, self.u.tensor, out=self.code.tensor)
-
-    def encode_backward(self) -> None:
-        """Adds the share of `d_code` to `du`, and collects the encoder's gradient."""
-        self.du.tensor.addmm_(self.encoder[:, :-1].t(), self.d_code.tensor)
-        self.d_encoder.addmm_(self.d_code.tensor, self.u.turned)
-
-
-def _summed(teams: list[list[_Scratch]], name: str) -> Tensor:
-    """What every team of threads collected under `name`, one row per problem."""
-    return torch.stack([torch.stack([attrgetter(name)(each) for each in team]).sum(0) for team in teams])
-
-
-def _d_encoder(teams: list[list[_Scratch]]) -> tuple[Tensor, Tensor]:
-    """Gradients of A and c."""
-    found = _summed(teams, "d_encoder").mT
-    return found[:, :-1].contiguous(), found[:, -1].contiguous()
-
-
-def _run(
-    kernel: Tensor, down: Tensor, offset: Tensor, columns: Columns | None, n: int, work: Any
-) -> list[list[_Scratch]]:
-    """`work(m, scratch, start, stop)` for every block of every problem m."""
-    size = offset.shape[1]
-    steps = block_steps(max(kernel.shape[1], size * kernel.shape[2]))
-    teams = []
-    for m in range(len(offset)):
-        forms = None if columns is None else columns.forms[m]
-        make = partial(_Scratch, kernel[m], down[m].detach(), offset[m].detach(), forms, steps)
-        teams.append(run_blocks(make, steps, n, partial(work, m)))
-    return teams
-
-
 @torch.library.custom_op("tides::mix_in_cpu", mutates_args=(), device_types="cpu")
 def mix_in_op(u: Tensor, down: Tensor, offset: Tensor, factors: Tensor, norm: Tensor | None, eps: float) -> Tensor:
     """u (m, n, h), A (m, h, i), c (m, i), factors (m, p, h, 2, i), norm (m, p) → drive (m, n, 2p), interleaved."""
@@ -115,7 +54,7 @@ def mix_in_op(u: Tensor, down: Tensor, offset: Tensor, factors: Tensor, norm: Te
     out = u.new_empty(*u.shape[:2], kernel.shape[-1])
     us, outs = u.numpy(), out.numpy()
 
-    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+    def work(m: int, scratch: MixScratch, start: int, stop: int) -> None:
         tile = scratch.tile
         scratch.encode(us[m, start:stop])
         if columns is None:
@@ -126,7 +65,7 @@ def mix_in_op(u: Tensor, down: Tensor, offset: Tensor, factors: Tensor, norm: Te
             tile.forward(scratch.code.array, scratch.scaled.tensor, scratch.out.array)
         loops.transposed(scratch.out.array, outs[m, start:stop])
 
-    _run(kernel, down, offset, columns, u.shape[1], work)
+    run_mix(kernel, down, offset, columns, u.shape[1], work)
     return out
 
 
@@ -140,7 +79,7 @@ def mix_in_backward(
     du = torch.empty_like(u)
     us, dus = u.numpy(), du.numpy()
 
-    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+    def work(m: int, scratch: MixScratch, start: int, stop: int) -> None:
         tile, code, d_code = scratch.tile, scratch.code.array, scratch.d_code.array
         g = gradient[m, start:stop]
         scratch.encode(us[m, start:stop])
@@ -155,10 +94,10 @@ def mix_in_backward(
         scratch.encode_backward()
         loops.transposed(scratch.du.array, dus[m, start:stop])
 
-    teams = _run(kernel, down, offset, columns, u.shape[1], work)
-    d_weighted = d_drive_kernel(_summed(teams, "tile.d_kernel"), factors)
-    d_norms = None if columns is None else columns.d_factors(_summed(teams, "tile.d_forms"))
-    return (du, *_d_encoder(teams), *unweighted(d_weighted, factors, norm, d_norms))
+    teams = run_mix(kernel, down, offset, columns, u.shape[1], work)
+    d_weighted = d_drive_kernel(summed(teams, "tile.d_kernel"), factors)
+    d_norms = None if columns is None else columns.d_factors(summed(teams, "tile.d_forms"))
+    return (du, *d_encoder(teams), *unweighted(d_weighted, factors, norm, d_norms))
 
 
 @torch.library.custom_op("tides::mix_out_cpu", mutates_args=(), device_types="cpu")
@@ -180,7 +119,7 @@ def mix_out_op(
     out = torch.empty_like(u)
     us, outs, skips = u.numpy(), out.numpy(), skip.detach().contiguous().numpy()
 
-    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+    def work(m: int, scratch: MixScratch, start: int, stop: int) -> None:
         tile, code, mixed = scratch.tile, scratch.code.array, scratch.out.array
         scratch.encode(us[m, start:stop])
         tile.forward(code, x[m, start:stop].t(), mixed)
@@ -191,7 +130,7 @@ def mix_out_op(
             loops.finished(mixed, tile.inverse.array, scratch.inputs.array, skips[m], scratch.scaled.array)
         loops.transposed(scratch.scaled.array, outs[m, start:stop])
 
-    _run(kernel, down, offset, columns, u.shape[1], work)
+    run_mix(kernel, down, offset, columns, u.shape[1], work)
     return out
 
 
@@ -215,7 +154,7 @@ def mix_out_backward(
     dx, du = torch.empty_like(x), torch.empty_like(u)
     gradients, us, xs, dxs, dus, skips = (x.numpy() for x in (gradient, u, x, dx, du, skip))
 
-    def work(m: int, scratch: _Scratch, start: int, stop: int) -> None:
+    def work(m: int, scratch: MixScratch, start: int, stop: int) -> None:
         tile, code, d_code = scratch.tile, scratch.code.array, scratch.d_code.array
         scratch.encode(us[m, start:stop])
         loops.transposed(xs[m, start:stop], scratch.x.array)
@@ -236,12 +175,12 @@ def mix_out_backward(
         loops.transposed(scratch.dx.array, dxs[m, start:stop])
         loops.transposed(scratch.du.array, dus[m, start:stop])
 
-    teams = _run(kernel, down, offset, columns, u.shape[1], work)
-    d_weighted = d_readout_kernel(_summed(teams, "tile.d_kernel") * factor, factors)
-    d_norms = None if columns is None else columns.d_factors(_summed(teams, "tile.d_forms"))
+    teams = run_mix(kernel, down, offset, columns, u.shape[1], work)
+    d_weighted = d_readout_kernel(summed(teams, "tile.d_kernel") * factor, factors)
+    d_norms = None if columns is None else columns.d_factors(summed(teams, "tile.d_forms"))
     d_factors, d_norm = unweighted(d_weighted, factors, norm, d_norms)
-    d_skip = _summed(teams, "d_skip").to(skip.dtype)
-    return dx.view(s.shape), du, *_d_encoder(teams), d_factors, d_norm, d_skip
+    d_skip = summed(teams, "d_skip").to(skip.dtype)
+    return dx.view(s.shape), du, *d_encoder(teams), d_factors, d_norm, d_skip
 
 
 @mix_in_op.register_fake
