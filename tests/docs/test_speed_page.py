@@ -71,21 +71,26 @@ def test_other_configurations_on_a_gpu() -> None:
 
 
 def test_ratios_to_the_naive_model_on_a_gpu() -> None:
-    newest, shown = steps("cuda-h200-triton.json"), section("Against the naive model")
-    anchors = measured("cuda-h200-triton.json")["summary"]["anchors"]
+    newest, busy = (steps(f"cuda-h200-{kind}.json") for kind in ("triton", "busy"))
+    anchors, others = (measured(f"cuda-h200-{kind}.json")["summary"]["anchors"] for kind in ("triton", "busy"))
+    shown = section("Against the naive model")
     assert len(anchors) == 6
     for anchor in anchors:
         workload, length = anchor["workload"], anchor["length"]
         name = {"paper-100k": f"{length:,} steps", "wide": f"`wide`, {length:,} steps"}.get(workload, f"`{workload}`")
-        release, *ratios = shown[name]
+        release, time, memory, *beside = shown[name]
         assert rounds(release, anchor["time_ratio"]), name
-        found = newest[workload, "triton", length]["ratio"]
-        assert (found is not None) == anchor["within"]
-        if found is None:
-            assert ratios == ["not reported", "not reported"]
-        else:
-            assert rounds(ratios[0], found["time"]), name
-            assert rounds(ratios[1], found["memory"]), name
+        assert_ratio(newest[workload, "triton", length]["ratio"], anchor, {"time": time, "memory": memory})
+        other = next(one for one in others if (one["workload"], one["length"]) == (workload, length))
+        assert rounds(beside[0], other["time_ratio"]), name
+        assert_ratio(busy[workload, "triton", length]["ratio"], other, {"time": beside[1]})
+
+
+def assert_ratio(found: dict[str, float] | None, anchor: dict[str, Any], shown: dict[str, str]) -> None:
+    """Ratios to the naive model are shown where it is within its bounds."""
+    assert (found is not None) == anchor["within"]
+    for kind, text in shown.items():
+        assert text == "not reported" if found is None else rounds(text, found[kind]), (anchor, kind)
 
 
 def test_one_cpu_thread() -> None:
@@ -101,7 +106,8 @@ def test_one_cpu_thread() -> None:
 
 def test_other_processors() -> None:
     shown = section("On other processors")
-    for file in ("cpu-2-cores.json", "cpu-2-cores-amd.json", "cpu-2-cores-zen5.json", "cpu-16-cores-busy.json"):
+    for machine in ("2-cores", "2-cores-amd", "2-cores-zen5", "16-cores-alone", "16-cores-busy"):
+        file = f"cpu-{machine}.json"
         for length in (1_000, 5_000):
             assert_times(shown[f"`{file}`, {length:,}"], steps(file), length)
 
