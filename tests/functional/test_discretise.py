@@ -236,5 +236,5 @@ def test_half_precision_is_refused(method: str, dtype: torch.dtype) -> None:
 
 
 def test_an_unknown_rule_is_named() -> None:
-    with pytest.raises(ConfigError, match="discretisation: found 'euler', wanted one of zoh, bilinear, dirac"):
+    with pytest.raises(ConfigError, match=r"^method: found 'euler', wanted one of zoh, bilinear, dirac"):
         inspect.unwrap(discretise)(complex_scalar(-1), real_scalar(1), "euler")  # without the shape checker

@@ -40,4 +40,4 @@ def discretise(
     if method == "dirac":
         lam_bar = torch.exp(z)
         return lam_bar, torch.ones_like(lam_bar)
-    raise ConfigError(f"discretisation: found {method!r}, wanted one of zoh, bilinear, dirac")
+    raise ConfigError(f"method: found {method!r}, wanted one of zoh, bilinear, dirac")
