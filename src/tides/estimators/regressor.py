@@ -28,13 +28,14 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with numbers y, (n,) or (n, targets); tables and data sets may bring their own labels.
+        """Train on n series X with numbers y, (n,) or (n, targets); tables, data sets and dictionaries may bring
+        their own labels.
 
         `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch, matched to the
         series as y is; one that counts 0 is left out.
         What cannot be read raises `DataError` naming column, row or series, a wrong argument `ConfigError`.
         """
-        data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
+        data, truth, weights, _ = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
