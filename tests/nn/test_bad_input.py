@@ -181,6 +181,16 @@ CASES: dict[str, tuple[Callable[[], Any], type[TidesError], str]] = {
     "unknown query mode": (lambda: Forecaster(small_config(), 2, "ask"), ConfigError, r"query_mode: found 'ask'"),
     # calibration
     "only zero gaps": (lambda: NET.calibrate(0 * GAPS), DataError, r"gaps: all training gaps are zero"),
+    "training gaps in a list": (
+        lambda: NET.calibrate([1.0, 2.0]),
+        ShapeError,
+        r"gaps: found list, wanted a tensor",
+    ),
+    "scales in lists": (
+        lambda: NET.calibrate(GAPS, [0.0, 0.0], [1.0, 1.0]),
+        ConfigError,
+        r"shift, scale: found shapes \[\[0.0, 0.0\], \[1.0, 1.0\]\], wanted \(2,\)",
+    ),
     "scale without shift": (
         lambda: NET.calibrate(GAPS, scale=torch.ones(D)),
         ConfigError,
