@@ -127,6 +127,13 @@ def test_names_load_on_first_use() -> None:
     assert "torch" in loaded_after("import tides; tides.TIDESConfig")
 
 
+def test_models_load_without_the_compiler() -> None:
+    """`torch._dynamo` would take many times as long to import as all that a model needs."""
+    names = "tides.SequenceClassifier, tides.Forecaster, tides.kernels.selective_ssm, tides.load, tides.streaming"
+    code = f"import sys, tides, tides.streaming; {names}; assert 'torch._dynamo' not in sys.modules"
+    assert "torch" in loaded_after(code)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import tides
 

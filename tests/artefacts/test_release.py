@@ -48,7 +48,7 @@ def test_golden(case: str, shared: Path) -> None:
     config = json.loads(str(stored["config"]))
     tensors = {key: torch.from_numpy(stored[key]) for key in stored.files if key != "config"}
     model = from_release(config, {key[6:]: value for key, value in tensors.items() if key.startswith("param/")})
-    model.train(config["mode"] == "train")
+    assert model.training == (config["mode"] == "train")
     x = tensors["x"].requires_grad_()
     output = model(x, tensors["step_scale"])
     y = output[0] if isinstance(output, tuple) else output
@@ -118,6 +118,11 @@ def test_an_impossible_combination_is_named() -> None:
         ({"kind": "forecaster"}, DataError, "'output_proj.weight' is missing"),
         ({"d_input": 3}, DataError, "'encoder.linear.weight' has 8 numbers, wanted 12"),
         ({"dt_min": 1.0}, ConfigError, r"step_init: found \(1.0, 0.1\)"),
+        ({"num_block": 2}, ConfigError, "num_block: no argument of the release; did you mean 'num_blocks'"),
+        ({"variant": "s5"}, ConfigError, "variant: no argument of the release"),
+        ({"mode": "test"}, ConfigError, "mode: found 'test', wanted train, eval"),
+        ({"bc_mode": "selective"}, ConfigError, "bc_mode: found 'selective', wanted lti, input_dependent"),
+        ({"proj_norm": "layernorm"}, ConfigError, "proj_norm: found 'layernorm', wanted rmsnorm"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -126,3 +131,29 @@ def test_arguments_that_do_not_fit_are_named(change: dict[str, Any], error: type
         from_release({**config, **change}, {"encoder.linear.weight": torch.zeros(4, 2)})
     with pytest.raises(ConfigError, match="d_hidden: missing"):
         from_release({"d_input": 2, "ssm_size": 4}, {})
+
+
+def checkpoint(**arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A release's arguments, and random arrays for all that such a model has."""
+    config = {"d_input": 2, "d_hidden": 4, "ssm_size": 6, "lambda_re_mode": "input_dependent", **arguments}
+    like = Backbone(_translate(config))
+    sizes = {name: slot.tensor.numel() for name, slot in release_names(like, like, "").items()}
+    return config, {name: np.random.default_rng(0).random(size, np.float32) for name, size in sizes.items()}
+
+
+def test_tensors_that_nothing_is_made_of_are_named() -> None:
+    """They would be left out without a word where the arguments are those of another model."""
+    config, arrays = checkpoint(proj_norm="rmsnorm", num_blocks=2)
+    from_release(config, arrays)
+    dead = {"blocks.0.ssm.Lambda_re": np.zeros(6), "blocks.0.ssm.B": np.zeros((6, 4, 2))}
+    from_release(config, arrays | dead | {"blocks.1.norm.num_batches_tracked": np.array(3)})
+    with pytest.raises(DataError, match=r"state_dict: 'blocks.0.ssm.lambda_re_norm.weight' has no place in a model"):
+        from_release(config | {"proj_norm": None}, arrays)
+    with pytest.raises(DataError, match=r"state_dict: 'blocks.1.*' has no place in a model of these arguments"):
+        from_release(config | {"num_blocks": 1}, arrays)
+
+
+def test_the_mode_is_that_of_the_arguments() -> None:
+    config, arrays = checkpoint()
+    assert from_release(config, arrays).training
+    assert not from_release(config | {"mode": "eval"}, arrays).training

@@ -86,6 +86,8 @@ def test_numbers_as_labels() -> None:
         ({"X": CASES, "times": [[0.0] * 4]}, "times for 1 cases"),
         ({"X": CASES, "times": [3.0, 2.0, 1.0, 0.0]}, "earlier than"),
         ({"X": CASES, "times": np.arange(4).astype("datetime64[s]")}, "times are datetime64"),
+        ({"X": CASES, "times": 3.0}, "times: found 3.0, wanted one vector"),
+        ({"X": CASES, "y": 1}, "y: found 1, wanted one label per case"),
         ({"X": [["a", "b"]]}, "does not hold numbers"),
         ({"X": CASES * 1j}, "X does not hold numbers: they are complex"),
         ({"X": CASES, "layout": "columns"}, "layout='columns'"),

@@ -1,5 +1,7 @@
 """Padding, masks, gaps, packing: no observation is lost, none is invented."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -167,3 +169,9 @@ def test_data_loader_with_workers() -> None:
     batches = list(DataLoader(data, batch_size=4, collate_fn=collate, num_workers=1))
     assert [len(batch) for batch in batches] == [4, 2]
     assert batches[1].values.shape == (2, 6, 1)
+
+
+@pytest.mark.parametrize("series", [[1, 2], 3, None, np.ones((3, 5)), torch.ones(3, 5)], ids=lambda x: type(x).__name__)
+def test_what_is_no_series_is_named(series: Any) -> None:
+    with pytest.raises(DataError, match=r"collate: found \w+ at position 0, wanted IrregularSeries"):
+        collate(series)

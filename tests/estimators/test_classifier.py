@@ -202,6 +202,11 @@ def test_arrays_lists_and_dictionaries_are_the_same_data() -> None:
     for same in (list(X), {"X": X.transpose(0, 2, 1)}):
         found = TIDESClassifier(**FAST).fit(same, y, times=times).predict_proba(same, times=times)
         np.testing.assert_array_equal(found, wanted)
+    whole = {"X": X.transpose(0, 2, 1), "y": y}
+    labelled = TIDESClassifier(**FAST).fit(whole, times=times)
+    np.testing.assert_array_equal(labelled.predict_proba(whole, times=times), wanted)
+    assert labelled.score(whole, times=times) == labelled.score(X, y, times=times)
+    assert labelled.classes_.dtype == y.dtype
     shared = TIDESClassifier(**FAST).fit(X, y.astype(str), times=times[0])
     assert shared.score(X, y.astype(str), times=times[0]) > 0.8
     dates = np.datetime64("2031-05-01") + (times * 3600).astype("timedelta64[s]")

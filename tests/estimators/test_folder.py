@@ -34,6 +34,16 @@ def test_a_loaded_estimator_can_be_fitted_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(data), model.predict_proba(data))
 
 
+@pytest.mark.parametrize("kind", ["i4", "u1", "f4", "?", "U3", "O"])
+def test_classes_come_back_as_the_numbers_or_text_they_were(kind: str, tmp_path: Path) -> None:
+    data, y = levels(12), np.array(["0", "1"] * 6 if kind == "O" else [0, 1] * 6, kind)
+    model = TIDESClassifier(**QUICK).fit(data, y)
+    loaded = TIDESClassifier.load(model.save(tmp_path))
+    assert model.classes_.dtype == loaded.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(loaded.classes_, model.classes_)
+    assert loaded.predict(data).dtype == y.dtype
+
+
 class Logged(TIDESClassifier):
     """Somebody's own estimator, with nothing more to store."""
 
@@ -63,7 +73,7 @@ def test_folders_of_earlier_versions_load(tmp_path: Path) -> None:
     model = TIDESClassifier(**QUICK, class_weight={"low": 1.0, "high": 2.0}).fit(data)
     model.save(tmp_path)
     facts = json.loads((tmp_path / "estimator.json").read_text())
-    del facts["fit"]
+    del facts["fit"], facts["class_dtype"]
     facts["params"]["class_weight"] = {"low": 1.0, "high": 2.0}
     (tmp_path / "estimator.json").write_text(json.dumps(facts))
     loaded = TIDESClassifier.load(tmp_path)

@@ -58,6 +58,18 @@ def test_hidden_inputs_reach_every_task(weights: Any) -> None:
         assert TIDESClassifier(input_drop=0, **blind).fit(levels(12)).model_.config.mask_channels is False
 
 
+@pytest.mark.parametrize(("missing", "input_drop"), [((), 0.0), ((0,), 0.0), ((23,), 0.0), ((), 0.2)])
+def test_mask_channels_are_there_where_values_are_missing(missing: tuple[int, ...], input_drop: float) -> None:
+    """`auto`, by whatever part of the fit has them."""
+    series = list(levels(24, missing=0.0))
+    for i in missing:
+        series[i] = series[i].replace(observed=np.arange(2 * len(series[i])).reshape(-1, 2) > 0)
+    data = IrregularDataset(series, schema=levels(2).schema)
+    model = TIDESClassifier(**{**FAST, "epochs": 1}, input_drop=input_drop, model={"mask_channels": "auto"}).fit(data)
+    assert (model.model_.config.mask_channels is True) == (bool(missing) or input_drop > 0)
+    assert np.isfinite(model.predict_proba(data)).all()
+
+
 def statistics(data: IrregularDataset) -> np.ndarray[Any, Any]:
     """What people put into a tabular model: count, mean, spread, extremes, first and last value of each channel."""
     rows = []

@@ -3,6 +3,7 @@
 import cmath
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,5 +237,21 @@ def test_half_precision_is_refused(method: str, dtype: torch.dtype) -> None:
 
 
 def test_an_unknown_rule_is_named() -> None:
-    with pytest.raises(ConfigError, match="discretisation: found 'euler', wanted one of zoh, bilinear, dirac"):
+    with pytest.raises(ConfigError, match=r"^method: found 'euler', wanted one of zoh, bilinear, dirac"):
         inspect.unwrap(discretise)(complex_scalar(-1), real_scalar(1), "euler")  # without the shape checker
+
+
+@pytest.mark.parametrize(
+    ("lam", "delta"), [(torch.ones(3), torch.ones(2)), (torch.ones(4, 3), torch.ones(2, 3)), (None, torch.ones(2))]
+)
+def test_what_does_not_broadcast_is_named(lam: Any, delta: Any) -> None:
+    with pytest.raises(ShapeError, match=r"lam, delta: found .* and \(2,.*, wanted tensors"):
+        inspect.unwrap(discretise)(lam, delta)  # without the shape checker
+
+
+def test_a_step_may_be_a_number() -> None:
+    lam = -torch.ones(3, dtype=torch.float64)
+    for found, wanted in zip(
+        inspect.unwrap(discretise)(lam, 0.5), discretise(lam, torch.full_like(lam, 0.5)), strict=True
+    ):
+        assert_close(found, wanted, EXACT)

@@ -122,3 +122,10 @@ def test_boundaries_are_a_vector_of_whole_numbers(boundaries: Any, message: str)
 def test_a_scan_has_steps_and_modes(shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=r"b: found .*, wanted \(b, l, p\) with at least one step"):
         check_scan(torch.ones(shape), torch.ones(shape))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "s0"])
+def test_whole_numbers_are_not_scanned(name: str) -> None:
+    given = {"a": torch.ones(1, 3, 2), "b": torch.ones(1, 3, 2), "s0": torch.ones(1, 2)}
+    with pytest.raises(ShapeError, match=f"{name}: found dtype torch.int64, wanted real or complex floating-point"):
+        check_scan(**(given | {name: given[name].long()}))

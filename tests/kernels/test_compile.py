@@ -75,3 +75,23 @@ def test_traced_models_give_the_same_answers() -> None:
     words = [sys.executable, "-W", "ignore", "-c", _TRACES]
     outcome = subprocess.run(words, capture_output=True, text=True, check=False)
     assert outcome.stdout.strip() == "done", outcome.stderr[-3000:]
+
+
+_WITHOUT = """
+import sys
+sys.modules["tides.kernels.cpu"] = None
+import torch, tides
+
+model = tides.Backbone(tides.TIDESConfig(input_size=2, hidden_size=4, state_size=4, depth=1)).eval()
+x = torch.randn(2, 9, 2)
+found, _ = torch.compile(model, backend="eager", fullgraph=True)(x, 0.5)
+torch.testing.assert_close(found, model(x, 0.5)[0])
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_backend_that_is_not_installed_breaks_no_graph() -> None:
+    words = [sys.executable, "-W", "ignore", "-c", _WITHOUT]
+    outcome = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert outcome.stdout.strip() == "done", outcome.stderr[-3000:]

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 import tides.kernels
 from tests.functional.layers import Case, random_input, random_layer
-from tides.errors import BackendUnavailable, ConfigError
+from tides.errors import BackendUnavailable, ConfigError, ShapeError
 from tides.kernels import dispatch, explain, keep_backend, linear_scan, selective_ssm, use_backend
 from tides.kernels.dispatch import last_backend
 
@@ -71,6 +71,12 @@ def test_auto_falls_back_and_says_so_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run_layer()
+
+
+@pytest.mark.parametrize("u", [3, None, torch.ones(4)], ids=["number", "nothing", "vector"])
+def test_what_is_no_data_is_not_explained(u: object) -> None:
+    with pytest.raises(ShapeError, match=r"u: found .*, wanted a tensor \(b, l, h\)"):
+        explain(u)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -83,9 +83,13 @@ CASES: dict[str, tuple[Callable[[], Any], type[TidesError], str]] = {
     "NaN value": (
         lambda: NET(spoilt(X, torch.nan, 1, 3, 0), GAPS),
         DataError,
-        r"values: found nan in series 1 at step 3, channel 0; mark missing values with `observed`",
+        r"^x: found nan in series 1 at step 3, channel 0; mark missing values with `observed`",
     ),
-    "infinite value": (lambda: CLF(spoilt(X, torch.inf, 0, 1, 1), GAPS), DataError, r"series 0 at step 1, channel 1"),
+    "infinite value": (
+        lambda: CLF(spoilt(X, torch.inf, 0, 1, 1), GAPS),
+        DataError,
+        r"^x: found inf in series 0 at step 1, channel 1",
+    ),
     "NaN among observed values": (
         lambda: STEPS(spoilt(X, torch.nan, 2, 4, 1), TIMES, SEEN, ASKED),
         DataError,
@@ -177,6 +181,16 @@ CASES: dict[str, tuple[Callable[[], Any], type[TidesError], str]] = {
     "unknown query mode": (lambda: Forecaster(small_config(), 2, "ask"), ConfigError, r"query_mode: found 'ask'"),
     # calibration
     "only zero gaps": (lambda: NET.calibrate(0 * GAPS), DataError, r"gaps: all training gaps are zero"),
+    "training gaps in a list": (
+        lambda: NET.calibrate([1.0, 2.0]),
+        ShapeError,
+        r"gaps: found list, wanted a tensor",
+    ),
+    "scales in lists": (
+        lambda: NET.calibrate(GAPS, [0.0, 0.0], [1.0, 1.0]),
+        ConfigError,
+        r"shift, scale: found shapes \[\[0.0, 0.0\], \[1.0, 1.0\]\], wanted \(2,\)",
+    ),
     "scale without shift": (
         lambda: NET.calibrate(GAPS, scale=torch.ones(D)),
         ConfigError,

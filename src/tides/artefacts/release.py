@@ -1,6 +1,7 @@
 """Importing checkpoints of the authors' public code: constructor arguments and parameter names → our modules."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -68,17 +69,35 @@ _NEEDED = {
     "classifier": ("num_classes",),
     "forecaster": (),
 }
+_CHOICES = {
+    "kind": tuple(_NEEDED),
+    "mode": ("train", "eval"),
+    "lambda_re_mode": ("lti", "input_dependent"),
+    "lambda_im_mode": ("lti", "input_dependent"),
+    "bc_mode": ("lti", "input_dependent"),
+    "step_mode": ("lti", "input_dependent"),
+    "proj_norm": ("rmsnorm",),
+}
+_ARGUMENTS = {
+    *_CHOICES,
+    *("d_input", "d_hidden", "ssm_size", "ssm_blocks", "num_blocks", "num_classes", "encoder_depth"),
+    *("lambda_encoder_depth", "conj_sym", "clip_eigs", "discretization", "learn_lambda", "bidir", "bc_rank"),
+    *("ff_mult", "drop_rate", "dt_min", "dt_max", "proj_init_method"),
+}
+_NEVER_READ = ("ssm.Lambda_re", "ssm.Lambda_im", "ssm.B", "ssm.C", "ssm.log_step", "norm.num_batches_tracked")
+"""What a checkpoint holds beside the heads that replace it, and a count."""
 
 
-def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) -> nn.Module:
+def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Any]) -> nn.Module:
     """Our module with the weights of the authors' release, under `compat="release"`.
 
     `config` holds the release's keyword arguments and `kind`: `backbone`, `classifier` or `forecaster`. The module is
-    in training mode and in the dtype of the checkpoint.
+    in the dtype of the checkpoint, and in training mode unless `config` says `mode="eval"`. Arguments that the release
+    does not have raise `ConfigError`, tensors that are missing or have no place in such a model `DataError`.
     """
+    _check_arguments(config)
+    state_dict = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     kind = config.get("kind", "backbone")
-    if kind not in _NEEDED:
-        raise ConfigError(f"kind: found {kind!r}, wanted {', '.join(_NEEDED)}")
     missing = [name for name in (*_NEEDED["backbone"], *_NEEDED[kind]) if name not in config]
     if missing:
         raise ConfigError(f"{missing[0]}: missing among the release's arguments of a {kind}")
@@ -96,15 +115,36 @@ def from_release(config: Mapping[str, Any], state_dict: Mapping[str, Tensor]) ->
         forecaster = StepwiseForecaster(ours, int(state_dict["output_proj.weight"].shape[0]))
         model, backbone, prefix = forecaster, forecaster.backbone, "tides."
     model.to(next((tensor.dtype for tensor in state_dict.values() if tensor.is_floating_point()), torch.float32))
+    names = release_names(model, backbone, prefix)
     with torch.no_grad():
-        for name, slot in release_names(model, backbone, prefix).items():
+        for name, slot in names.items():
             if name not in state_dict:
                 raise DataError(f"state_dict: {name!r} is missing")
             if state_dict[name].numel() != slot.tensor.numel():
                 found, wanted = state_dict[name].numel(), slot.tensor.numel()
                 raise DataError(f"state_dict: {name!r} has {found} numbers, wanted {wanted} for these arguments")
             slot.tensor.copy_(slot.arrange(state_dict[name]))
-    return model
+    _check_all_read(state_dict.keys() - names.keys())
+    return model.train(config.get("mode", "train") == "train")
+
+
+def _check_arguments(config: Mapping[str, Any]) -> None:
+    for name in config:
+        if name not in _ARGUMENTS:
+            nearest = difflib.get_close_matches(str(name), _ARGUMENTS, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConfigError(f"{name}: no argument of the release{hint}")
+    for name, choices in _CHOICES.items():
+        value = config.get(name)
+        if value is not None and value not in choices:
+            raise ConfigError(f"{name}: found {value!r}, wanted {', '.join(choices)}")
+
+
+def _check_all_read(left: Iterable[str]) -> None:
+    """A tensor that nothing was made of says that the arguments are those of another model."""
+    for name in sorted(left):
+        if not name.endswith(_NEVER_READ):
+            raise DataError(f"state_dict: {name!r} has no place in a model of these arguments")
 
 
 def release_names(model: nn.Module, backbone: Backbone, prefix: str) -> dict[str, Slot]:
@@ -198,7 +238,7 @@ def _name_linear(names: dict[str, Slot], at: str, linear: nn.Module) -> None:
 
 def _translate(config: Mapping[str, Any]) -> TIDESConfig:
     def selective(key: str) -> bool:
-        return bool(config.get(key, "lti") == "input_dependent")
+        return bool(config.get(key) == "input_dependent")
 
     flags = (selective("lambda_re_mode"), selective("lambda_im_mode"), selective("bc_mode"), selective("step_mode"))
     if flags not in _VARIANTS:

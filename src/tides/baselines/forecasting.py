@@ -89,7 +89,7 @@ class ForecastModel(nn.Module, ABC):
         """ŷ (b, q, c) at query_times (b, q) from values (b, l, c) observed at times (b, l); 0 at padded queries."""
         values = check_signal(values, self.channels, self.calibration.shift, name="values")
         valid = check_valid(valid, values)
-        values, observed = check_observed(observed, values, valid)
+        values, observed = check_observed(observed, values, valid, name="values")
         check_queries(values, times, query_times, valid, query_valid)
         present = torch.ones_like(times, dtype=torch.bool) if valid is None else valid
         seen = present.unsqueeze(-1).expand_as(values) if observed is None else observed & present.unsqueeze(-1)

@@ -134,6 +134,8 @@ def _floats(array: Any, what: str) -> NDArray[np.floating[Any]]:
 def _clocks(times: Any, values: list[NDArray[Any]]) -> list[NDArray[np.float64]]:
     if times is None:
         return [np.arange(len(one), dtype=np.float64) for one in values]
+    if not hasattr(times, "__len__") or getattr(times, "ndim", 1) == 0:
+        raise DataError(f"times: found {times!r}, wanted one vector for all cases, or one for each")
     # The first by place: times[0] of a pandas Series is the one that is called 0.
     shared = np.ndim(next(iter(times), 0)) == 0
     clocks = [_clock(times)] * len(values) if shared else [_clock(one) for one in times]
@@ -159,6 +161,8 @@ def _labels(
     if y is None:
         return None, None if class_names is None else tuple(class_names)
     labels = np.asarray(y)
+    if labels.ndim == 0:
+        raise DataError(f"y: found {y!r}, wanted one label per case")
     if len(labels) != cases:
         raise DataError(f"y has {len(labels)} labels; X has {cases} cases")
     if labels.ndim == 2:

@@ -1,6 +1,6 @@
 """From a list of series to one batch: padding at the end, masks kept, nothing dropped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,10 @@ def collate(
     """
     if isinstance(series, IrregularSeries):
         raise DataError("collate: found one series, wanted several: [series]")
-    members = list(series)
+    members = list(series) if isinstance(series, Iterable) else [series]
+    for position, one in enumerate(members):
+        if not isinstance(one, IrregularSeries):
+            raise DataError(f"collate: found {type(one).__name__} at position {position}, wanted IrregularSeries")
     if not members:
         raise DataError("collate: no series given")
     lengths = np.array([len(one) for one in members])

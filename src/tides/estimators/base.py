@@ -203,7 +203,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         seed, device = self._draw_seed(), local_device(self.device)
         check_device(device)
         split = self._split(data, seed)
-        config = network_config(self, split.training)
+        config = network_config(self, split.training, split.validation, split.calibration)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = self._network(config, split.training).to(device)

@@ -121,20 +121,20 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with classes y (n,): numbers, truth values or text. Tables and data sets may have their
-        own labels.
+        """Train on n series X with classes y (n,): numbers, truth values or text. Tables, data sets and dictionaries may
+        have their own labels.
 
         `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
         to the series as y is, and a weight of 0 leaves a series out.
 
         Unreadable input raises `DataError` naming column, row or series; a wrong argument raises `ConfigError`.
         """
-        data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
+        data, truth, weights, stated = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"
             )
-        if y is not None:
+        if stated:
             self._check_count(data, truth)
             truth = _stated(truth, warn=True)
             assert_all_finite(truth, input_name="y")
@@ -170,15 +170,15 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         """Accuracy; all series count equally unless `sample_weight` says otherwise."""
         check_is_fitted(self)
         found = self._truth(X, y, times, sample_weight, fitted=True)
-        hits = self.predict(found.data) == self._classes(found, stated=y is not None)
+        hits = self.predict(found.data) == self._classes(found)
         return float(np.average(hits, weights=found.weights))
 
     def true_classes(self, X: Any, y: Any = None, *, times: Any = None) -> NDArray[Any]:
         """The classes from y, the table's label column or the series, as members of `classes_`."""
-        return self._classes(self._truth(X, y, times, None, fitted=True), stated=y is not None)
+        return self._classes(self._truth(X, y, times, None, fitted=True))
 
-    def _classes(self, found: Labelled, *, stated: bool) -> NDArray[Any]:
-        data, truth, _ = found
+    def _classes(self, found: Labelled) -> NDArray[Any]:
+        data, truth, _, stated = found
         if truth is None:
             raise DataError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
         names = None if stated else data.class_names
@@ -223,13 +223,14 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return Classification(tuple(map(float, weights.values())), self.input_drop)
 
     def _facts(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist()}
+        return {"classes": self.classes_.tolist(), "class_dtype": self.classes_.dtype.str}
 
     def _width(self, facts: dict[str, Any]) -> int:
         return len(facts["classes"])
 
     def _restore(self, facts: dict[str, Any]) -> None:
-        self.classes_ = np.array(facts["classes"])
+        # Folders of earlier versions do not say what kind of numbers they were.
+        self.classes_ = np.array(facts["classes"], facts.get("class_dtype"))
         self.task_ = Classification()
 
 

@@ -84,7 +84,7 @@ def is_series(X: Any) -> bool:
 
 def is_matrix(X: Any) -> bool:
     """Two axes of plain numbers: one series of one channel in each row."""
-    if isinstance(X, IrregularDataset) or _is_dictionary(X):
+    if isinstance(X, IrregularDataset) or is_dictionary(X):
         return False
     if isinstance(X, (list, tuple)):
         lengths = {len(row) if _is_vector(row) else None for row in X}
@@ -101,7 +101,7 @@ def _is_vector(row: Any) -> bool:
         return False
 
 
-def _is_dictionary(X: Any) -> bool:
+def is_dictionary(X: Any) -> bool:
     """A PyPOTS dictionary; some sparse matrices are mappings too."""
     return isinstance(X, Mapping) and not hasattr(X, "shape")
 
@@ -147,8 +147,8 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
             raise DataError("times: found dates, but the model was trained on numbers without a unit; give numbers")
     layout = columns.layout
     if schema is not None and layout is None:  # as in training, where it was wondered at if need be
-        layout = "time-first" if _is_dictionary(X) else "channels-first"
-    data = from_arrays({"X": X["X"]} if _is_dictionary(X) and "X" in X else X, times, layout=layout, unit=unit)
+        layout = "time-first" if is_dictionary(X) else "channels-first"
+    data = from_arrays({"X": X["X"]} if is_dictionary(X) and "X" in X else X, times, layout=layout, unit=unit)
     if schema is None:
         return IrregularDataset(list(data), schema=replace(data.schema, origin=origin, offset=offset))
     if len(data.channels) != len(schema.channels):

@@ -48,8 +48,8 @@ class Recipe:
 RECIPE = Recipe()
 
 
-def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
-    """The architecture that the estimator's arguments ask for, on this training data."""
+def network_config(estimator: Any, data: IrregularDataset, *others: IrregularDataset | None) -> TIDESConfig:
+    """The architecture that the estimator's arguments ask for, on this training data and the `others` of the fit."""
     _check_table("model", estimator.model)
     fields: dict[str, Any] = {
         "input_size": len(data.channels),
@@ -69,7 +69,13 @@ def network_config(estimator: Any, data: IrregularDataset) -> TIDESConfig:
             f"input_drop: found {estimator.input_drop} with model={{'mask_channels': False}}, but a network needs mask "
             "channels to tell hidden values from zeros; wanted input_drop=0, or mask channels"
         )
+    if config.mask_channels == "auto" and (estimator.input_drop or _has_missing(data, *others)):
+        config = config.replace(mask_channels=True)
     return config
+
+
+def _has_missing(*parts: IrregularDataset | None) -> bool:
+    return any(not one.observed.all() for part in parts if part is not None for one in part)
 
 
 def train_config(estimator: Any, series: int, seed: int, *, validated: bool) -> TrainConfig:

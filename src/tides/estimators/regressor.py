@@ -28,14 +28,15 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with numbers y, (n,) or (n, targets). Tables and data sets may have their own labels.
+        """Train on n series X with numbers y, (n,) or (n, targets). Tables, data sets and dictionaries may have their own
+        labels.
 
         `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
         to the series as y is, and a weight of 0 leaves a series out.
 
         Unreadable input raises `DataError` naming column, row or series; a wrong argument raises `ConfigError`.
         """
-        data, truth, weights = self._truth(X, y, times, sample_weight, fitted=False)
+        data, truth, weights, _ = self._truth(X, y, times, sample_weight, fitted=False)
         if truth is None:
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None (tables may name a label=)"

@@ -14,7 +14,7 @@ from tides.data.series import IrregularSeries
 from tides.data.sources import shown
 from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
-from tides.estimators.inputs import is_table
+from tides.estimators.inputs import is_dictionary, is_table
 from tides.estimators.labels import in_order_of, stated
 from tides.estimators.scikit import check_consistent_length, check_is_fitted, pick_rows
 from tides.estimators.weights import Weights, own_weights, sample_weights
@@ -22,11 +22,15 @@ from tides.nn.heads import SequenceHead
 
 
 class Labelled(NamedTuple):
-    """Series with what labels them, as it was given (None where nothing does), and how much each of them counts."""
+    """Series with what labels them, as it was given (None where nothing does), and how much each of them counts.
+
+    `stated`: labels came as y, by itself or in a dictionary, and not as the series' own.
+    """
 
     data: IrregularDataset
     truth: Any
     weights: Weights | None
+    stated: bool
 
 
 class SequenceEstimator(TIDESEstimator):
@@ -38,6 +42,8 @@ class SequenceEstimator(TIDESEstimator):
         """The series with `y` or what labels them; a fit leaves out those that do not count."""
         if self.unlabelled not in ("error", "drop"):
             raise ConfigError(f"unlabelled: found {self.unlabelled!r}, wanted 'error' or 'drop'")
+        if y is None and is_dictionary(X):
+            y = X.get("y")
         if np.ma.is_masked(y):
             y = np.where(np.ma.getmaskarray(y), np.array(None), np.ma.getdata(y))
         own = y is None and self.label is not None and is_table(X)
@@ -59,7 +65,7 @@ class SequenceEstimator(TIDESEstimator):
                 check_consistent_length(range(len(data)), y)
                 y = pick_rows(y, np.flatnonzero(rows))
             data, counts = data[rows], None if counts is None else counts[rows]
-        return Labelled(data, y if y is not None else data.labels if labelled else None, counts)
+        return Labelled(data, data.labels if y is None and labelled else y, counts, y is not None)
 
     def _with_label(self, data: IrregularDataset, y: Any) -> NDArray[np.bool_]:
         """Which series have a label; a warning says which have none."""

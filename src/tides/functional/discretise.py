@@ -9,14 +9,14 @@ Numerics: the textbook (e^z − 1)/λ loses every digit as z → 0 in float32, a
 form elsewhere. All results are finite for δ from 1e-12 to 1e12 whenever Re λ ≤ 0.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Inexact
 from torch import Tensor
 
-from tides.errors import ConfigError
-from tides.functional.checks import check_precision
+from tides.errors import ConfigError, ShapeError
+from tides.functional.checks import check_precision, describe_shape
 from tides.functional.phi import phi1
 
 Discretisation = Literal["zoh", "bilinear", "dirac"]
@@ -29,6 +29,7 @@ def discretise(
 
     The caller forms gain ⊙ (B_k u_k): B_k itself is never discretised, so it never has to be built.
     """
+    _check_together(lam, delta)
     z = lam * delta
     check_precision(z.dtype, "lam, delta")
     if method == "zoh":
@@ -40,4 +41,16 @@ def discretise(
     if method == "dirac":
         lam_bar = torch.exp(z)
         return lam_bar, torch.ones_like(lam_bar)
-    raise ConfigError(f"discretisation: found {method!r}, wanted one of zoh, bilinear, dirac")
+    raise ConfigError(f"method: found {method!r}, wanted one of zoh, bilinear, dirac")
+
+
+def _check_together(lam: Any, delta: Any) -> None:
+    """A step may also be one number."""
+    numbers = isinstance(delta, float | int)
+    fits = isinstance(lam, Tensor) and (numbers or isinstance(delta, Tensor))
+    if fits and not numbers:
+        pairs = zip(reversed(lam.shape), reversed(delta.shape), strict=False)
+        fits = all(one == other or 1 in (one, other) for one, other in pairs)
+    if not fits:
+        found = " and ".join(map(describe_shape, (lam, delta)))
+        raise ShapeError(f"lam, delta: found {found}, wanted tensors (…, p) that broadcast together")

@@ -53,6 +53,8 @@ def check_scan(a: Any, b: Any, s0: Any = None, cu_seqlens: Any = None) -> None:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise ShapeError(f"{name}: found {type(tensor).__name__}, wanted a tensor")
+        if not tensor.is_complex() and not tensor.is_floating_point():
+            raise ShapeError(f"{name}: found dtype {tensor.dtype}, wanted real or complex floating-point numbers")
         if tensor.is_complex() and not b.is_complex():
             raise ShapeError(f"{name}: found {tensor.dtype} beside b of {b.dtype}; wanted b complex too")
     if b.ndim < 2 or b.shape[-2] == 0:

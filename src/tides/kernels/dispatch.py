@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tides import functional as tf
 from tides.errors import BackendUnavailable, ConfigError, ShapeError
+from tides.functional.checks import describe_shape
 from tides.functional.scan import check_scan
 from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
@@ -86,6 +87,8 @@ def explain(
     u: Tensor, weights: SSMWeights | None = None, spec: SSMSpec | None = None, *, packed: bool = False
 ) -> Choice:
     """Which backend would run a layer (or a bare scan, without weights) on data like `u`, and why."""
+    if not isinstance(u, Tensor) or u.ndim < 2:
+        raise ShapeError(f"u: found {describe_shape(u)}, wanted a tensor (b, l, h)")
     choice = resolve(_requests.stack[-1], u, weights, spec, packed=packed)
     if choice.backend == "torch":
         choice = choice._replace(reason=f"{choice.reason}; {_module('torch').describe(u, weights, spec)}")
@@ -264,7 +267,6 @@ def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec
     return reason
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(backend: str) -> str | None:
     """The library without which `backend` cannot be imported; asked at trace time, where dynamo follows no failure."""
     try:
@@ -272,6 +274,11 @@ def _missing(backend: str) -> str | None:
     except ImportError as error:
         return f"it needs a library that is not installed ({error})"
     return None
+
+
+# All that `torch.compiler.assume_constant_result` does, without its import of the whole compiler: most of the time that
+# importing a model would take.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _module(backend: str) -> ModuleType:

@@ -5,7 +5,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, DataError
+from tides.errors import ConfigError, DataError, ShapeError
+from tides.functional.checks import describe_tensor
 from tides.functional.gaps import gaps_from_times
 
 
@@ -45,6 +46,8 @@ class Calibration(nn.Module):
     @torch.no_grad()
     def fit_time(self, gaps: Tensor) -> None:
         """Set time scale and first gap from the positive training gaps, where the config asks for the median."""
+        if not isinstance(gaps, Tensor) or gaps.is_complex():
+            raise ShapeError(f"gaps: found {describe_tensor(gaps)}, wanted a tensor of all training gaps")
         bad = gaps[~((gaps >= 0) & torch.isfinite(gaps))]
         if bad.numel():
             raise DataError(f"gaps: found {bad[0].item():g} among the training gaps, wanted finite numbers ≥ 0")
@@ -101,8 +104,9 @@ def check_scales(
 ) -> tuple[Tensor, Tensor]:
     """Both or neither, one finite number per channel, and scales that can be divided by."""
     names = f"{prefix}shift, {prefix}scale"
-    if shift is None or scale is None or shift.shape != (channels,) or scale.shape != (channels,):
-        found = [None if x is None else tuple(x.shape) for x in (shift, scale)]
+    fits = isinstance(shift, Tensor) and isinstance(scale, Tensor) and shift.shape == scale.shape == (channels,)
+    if shift is None or scale is None or not fits:
+        found = [tuple(x.shape) if isinstance(x, Tensor) else x for x in (shift, scale)]
         raise ConfigError(f"{names}: found shapes {found}, wanted ({channels},) for both, one number per channel")
     usable = torch.isfinite(shift) & torch.isfinite(scale) & (scale > 0)
     if not bool(usable.all()):

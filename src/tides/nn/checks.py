@@ -205,7 +205,9 @@ def check_valid(valid: Tensor | None, x: Tensor) -> Tensor | None:
     return valid
 
 
-def check_observed(observed: Tensor | None, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def check_observed(
+    observed: Tensor | None, x: Tensor, valid: Tensor | None, *, name: str = "x"
+) -> tuple[Tensor, Tensor | None]:
     """`x` with zeros wherever nothing was observed; NaN is an error unless `observed` marks it as missing."""
     if observed is not None:
         _check_mask(observed, x.shape, "observed")
@@ -219,7 +221,7 @@ def check_observed(observed: Tensor | None, x: Tensor, valid: Tensor | None) -> 
         if bool(bad.any()):
             series, step, channel = bad.nonzero()[0].tolist()
             raise DataError(
-                f"values: found {x[series, step, channel].item()} in series {series} at step {step}, "
+                f"{name}: found {x[series, step, channel].item()} in series {series} at step {step}, "
                 f"channel {channel}; mark missing values with `observed`"
             )
     return x, observed

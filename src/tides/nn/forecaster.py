@@ -72,7 +72,7 @@ class Forecaster(nn.Module):
         """
         values = check_signal(values, self.config.input_size, self.output_shift, name="values")
         valid = check_valid(valid, values)
-        values, observed = check_observed(observed, values, valid)
+        values, observed = check_observed(observed, values, valid, name="values")
         check_queries(values, times, query_times, valid, query_valid)
         origin = None
         if times.is_floating_point():

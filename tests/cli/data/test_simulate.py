@@ -53,6 +53,8 @@ def test_a_model_that_fails_sets_the_exit_code(model: Path, capsys: pytest.Captu
     ("words", "message"),
     [
         (("physiome",), "--cellml"),
+        (("physiome", "--cellml", "absent"), "--cellml: found absent, wanted a folder of CellML files"),
+        (("physiome", "--cellml", ".", "--against", "absent"), "--against: found absent, wanted a folder"),
         (("physiome", "--cellml", ".", "--duration", "3"), "--duration"),
         (("spring.cellml", "--models", "HOD01"), "--models"),
         (("spring.cellml",), "duration, d_states, d_constants"),

@@ -45,6 +45,10 @@ def simulate(
     published = target == "physiome"
     if published and cellml is None:
         raise ConfigError("--cellml: wanted the folder with the CellML files of the benchmark")
+    if cellml is not None and not cellml.is_dir():
+        raise ConfigError(f"--cellml: found {cellml}, wanted a folder of CellML files")
+    if against is not None and not against.is_dir():
+        raise ConfigError(f"--against: found {against}, wanted a folder of reference trajectories")
     if published and (duration, d_states, d_constants) != (None, None, None):
         raise ConfigError("--duration, --d-states, --d-constants are published for `physiome` and cannot be given")
     if not published and (cellml, models, against) != (None, None, None):
