@@ -121,8 +121,8 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with classes y (n,): numbers, truth values or text. Tables, data sets and dictionaries may
-        have their own labels.
+        """Train on n series X with classes y (n,): numbers, truth values or text. Tables, data sets and
+        dictionaries may have their own labels.
 
         `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
         to the series as y is, and a weight of 0 leaves a series out.

@@ -28,8 +28,8 @@ class TIDESRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc]
     _network_kind: ClassVar[type[nn.Module]] = SequenceRegressor
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None, sample_weight: Any = None) -> Self:
-        """Train on n series X with numbers y, (n,) or (n, targets). Tables, data sets and dictionaries may have their own
-        labels.
+        """Train on n series X with numbers y, (n,) or (n, targets). Tables, data sets and dictionaries
+        may have their own labels.
 
         `sample_weight` (n,) says how much each series counts in the loss and in the choice of the epoch; it is matched
         to the series as y is, and a weight of 0 leaves a series out.
