@@ -93,7 +93,7 @@ def _network(estimator: "TIDESEstimator", facts: dict[str, Any], folder: str | P
 
 
 def _plain(value: Any) -> Any:
-    """Parameters that JSON does not know: numbers and arrays of numpy, indexes, lengths of time."""
+    """Turn parameters that JSON does not know into plain ones: numpy numbers and arrays, indexes, durations."""
     if isinstance(value, (timedelta, np.timedelta64)):
         return f"{duration_in(value, 's')!r}s"
     if hasattr(value, "tolist"):

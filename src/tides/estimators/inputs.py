@@ -29,7 +29,7 @@ Times = NDArray[Any] | list[NDArray[Any]]
 
 @dataclass(frozen=True)
 class Columns:
-    """The constructor's arguments about tables: which column plays which part."""
+    """The constructor's arguments about tables: the role of each column."""
 
     id: str | None
     time: str | None
@@ -47,7 +47,7 @@ class Columns:
 
     @property
     def given(self) -> bool:
-        """Whether some column has a part to play."""
+        """Whether any column has a role."""
         names = ("id", "time", "label", "weight", "channel", "value", "channels", "static", "group")
         return any(getattr(self, name) not in (None, ()) for name in names)
 
@@ -258,7 +258,7 @@ def _from_table(
 
 
 def _with_gaps(data: IrregularDataset, columns: Columns, schema: Schema | None) -> IrregularDataset:
-    """Training data in which time passes; rows of one series at one time were merged into one step."""
+    """Check that time passes in the training data; rows of one series at one time were merged into one step."""
     if schema is None and int(data.lengths.max(initial=0)) <= 1:
         raise DataError(
             f"column {columns.time!r}: every series has a single time, so there is no gap to learn from; is the column "
@@ -283,7 +283,7 @@ def _check_same(data: IrregularDataset, schema: Schema) -> None:
 
 
 def _described(columns: Sequence[StaticColumn]) -> str:
-    """Static columns with what stands in them."""
+    """Static columns and their categories, for messages."""
     kinds = ["numbers" if one.categories is None else _some(one.categories) for one in columns]
     return ", ".join(f"{one.name!r} ({kind})" for one, kind in zip(columns, kinds, strict=True))
 

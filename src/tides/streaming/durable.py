@@ -1,4 +1,4 @@
-"""`DurableSession`: a session that a killed process leaves without losing an observation or counting one twice."""
+"""`DurableSession`: a session that survives a killed process without losing an observation or counting one twice."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -122,7 +122,7 @@ class DurableSession:
         return outcomes[0].answer
 
     def _event(self, number: int, t: Any, x: Any, key: Any, static: Any, at: Any) -> Event:
-        """Checked as a line of JSON is: what cannot be read back from the journal is not written to it."""
+        """Check as for a line of JSON: what could not be read back from the journal is not written to it."""
         session = self.session
         time, row = session.clock.encode(t), session.profile.row(x, session.channels)
         if not np.isfinite(time):

@@ -16,7 +16,7 @@ from tides.streaming.session import StreamSession
 
 @dataclass
 class Tally:
-    """What became of the lines."""
+    """Counts of what happened to the lines."""
 
     lines: int = 0
     malformed: int = 0
@@ -26,9 +26,10 @@ class Tally:
 
 @dataclass
 class Following:
-    """How lines are read and answered. `report(line, problem)` hears of malformed lines, which `strict` makes fatal.
+    """How lines are read and answered.
 
-    `live`: the source goes on where it was and does not begin again with its first line.
+    `report(line, problem)` is called for malformed lines; with `strict` they are fatal. With `live`, the source
+    continues where it was instead of beginning with its first line again.
     """
 
     session: StreamSession

@@ -160,17 +160,17 @@ class _Run:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """On this population's own track, with the algorithms it asks for."""
+        """Work on this population's own track, with the algorithms it asks for."""
         with algorithms(self.device, deterministic=self.config.deterministic), self.track.use():
             yield
 
     def _take(self, queue: Iterator[None]) -> bool:
-        """One more piece of work to the device, if there is one."""
+        """Hand one more piece of work to the device, if there is one."""
         with self._turn():
             return next(queue, _END) is not _END
 
     def turns(self, progress: bool | Callable[[float], None]) -> Turns[list[FitResult]]:
-        """Train what is left."""
+        """Train to the end, pausing after every piece of work."""
         config, steps = self.config, self.steps
         with ProgressBar(config.epochs, steps.per_epoch, config.monitor, progress) as bar:
             while self.state.running:
@@ -193,7 +193,7 @@ class _Run:
         return [member.result(self.folder) for member in self.state.members]
 
     def _close_epoch(self, numbers: dict[str, list[float]]) -> None:
-        """Every running member enters its epoch; the better ones keep their weights, the finished ones stop."""
+        """Record the epoch of every running member; better ones keep their weights, finished ones stop."""
         config, per_epoch = self.config, self.steps.per_epoch
         members = [self.state.members[index] for index in self.state.stacked]
         better = [False] * len(members)
@@ -224,7 +224,7 @@ class _Run:
     def _dismiss_if_worth_it(self) -> None:
         """Go on without the members that have stopped, if there are enough of them.
 
-        Graphs that were captured belong to the whole stack.
+        Captured graphs belong to the whole stack, so there nobody is dismissed.
         """
         stacked, running = self.state.stacked, self.state.running
         if running and len(running) <= _WORTH_DISMISSING * len(stacked) and not self.steps.captured:
