@@ -14,9 +14,9 @@ from tides.data.store import MappedStore, SeriesStore
 
 
 def fingerprint(store: SeriesStore, index: NDArray[np.int64], schema: Schema) -> str:
-    """Equal where channels, unit and classes, the chosen series, their order and everything in them are equal.
+    """Equal if channels, unit and classes, the chosen series, their order and everything in them are equal.
 
-    A transform may be random, so the series before it count, and of the transform what a data class says of itself.
+    A transform may be random, so the series before it count, and of the transform the fields if it is a data class.
     """
     digest = hashlib.sha256(repr(schema).encode())
     while isinstance(store, MappedStore):

@@ -84,7 +84,7 @@ def temporal_split(
 
 
 def _extents(data: IrregularDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each series begins and ends, questions included; NaN where it has no step."""
+    """The first and last time of each series, questions included; NaN if it has no step."""
     asks = len(data) > 0 and data[0].query_times is not None
     # Only a whole series knows what it is asked; without questions its times do, which cost less.
     clocks = [_moments(one) for one in data] if asks else [data.times(i) for i in range(len(data))]
@@ -94,13 +94,13 @@ def _extents(data: IrregularDataset) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def _moments(series: IrregularSeries) -> NDArray[np.float64]:
-    """Times of observations and of targets, which are values of their time as well."""
+    """Times of observations and of targets."""
     asked = series.query_times
     return series.times if asked is None else np.union1d(series.times, asked)
 
 
 def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
-    """Boundaries as times of the data set."""
+    """Boundaries in the data set's time."""
     if isinstance(at, str) or np.ndim(at) != 1 or len(at) == 0:
         raise DataError(f"at: found {at!r}, wanted a list of increasing times")
     numbers = np.asarray(at).dtype.kind in "iuf"
@@ -151,7 +151,7 @@ def _deal(
 
 
 def _units(data: IrregularDataset, groups: Sequence[Any] | None) -> NDArray[np.int64]:
-    """A number for each group; a series without a group is its own."""
+    """A number for each group; a series without a group is a group of its own."""
     found = data.groups if groups is None else list(groups)
     if found is None:
         return np.arange(len(data))

@@ -23,7 +23,7 @@ from tides.nn.watching import Hooks, everything_is_hooked, hooks_of
 
 
 class BlockTrace(NamedTuple):
-    """What one block leaves behind for queries: its state at every step and the statistics it normalised with."""
+    """What queries need of a block: its state at every step and the statistics it normalised with."""
 
     state: SSMState
     statistics: Statistics | None
@@ -92,7 +92,7 @@ class Block(nn.Module):
         return self._finish(x, y), last
 
     def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
-        """The block as one operator, where the backend has one for it."""
+        """The block as one operator, if the backend has one for it."""
         parts = self.own_parts()
         if parts is None:
             return None
@@ -129,7 +129,7 @@ class Block(nn.Module):
         return Parts(norm, ssm, tail, dropout)
 
     def _drop_rate(self) -> float | None:
-        """The dropout's share as its own mode has it, which may be training alone; None where it was replaced."""
+        """The dropout's rate in its own mode, which may be training alone; None if it was replaced."""
         dropout = held(self, "dropout")
         if type(dropout) is not nn.Dropout:
             return None
@@ -145,7 +145,7 @@ class Block(nn.Module):
         return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
     def _is_watched_inside(self) -> bool:
-        """Whether hooks want to see a part. Those of the layer's heads are not asked: they hand out tensors only."""
+        """Whether hooks watch a part. Hooks of the layer's heads do not count: the heads are never called."""
         own = self._modules
         parts = [*own.values(), *own["glu"]._modules.values()]  # type: ignore[union-attr]
         if torch.compiler.is_compiling():
@@ -178,7 +178,9 @@ class Block(nn.Module):
 def run_stack(
     blocks: list[Block], x: Tensor, gaps: Tensor, valid: Tensor | None
 ) -> tuple[Tensor, list[SSMState]] | None:
-    """All blocks as one operator, where the backend has one and nobody looks in between; they start from nothing."""
+    """All blocks as one operator, starting without a state; None if the backend has none or something watches in
+    between.
+    """
     if gaps.requires_grad or not kernels.runs_at_once(x):
         return None
     found: list[Parts] = []

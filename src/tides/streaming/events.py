@@ -35,7 +35,7 @@ class Event:
     """Whether the number came with the event."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a journal: `t` alone would not say whether a number counts from the clock's offset."""
+        """As JSON for a journal, where `t` alone would not say whether a number counts from the clock's offset."""
         x = [None if np.isnan(value) else value for value in self.x.tolist()]
         seq = self.number if self.numbered else None
         optional = {"key": self.key, "static": self.static, "at": self.at, "seq": seq}
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an event."""
+    """The result of an event."""
 
     event: Event
     status: Status
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event:
-    """One line of JSON; `DataError` says what is wrong with it."""
+    """The event in one line of JSON; `DataError` says what is wrong with it."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
