@@ -65,7 +65,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     text = as_json(config, indent=2) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    # Written by us and not by the library, whose files are readable by their owner alone.
+    # Not by safetensors' own `save_file`, whose files only their owner can read.
     with atomic_write(folder / _WEIGHTS) as file:
         file.write(weights)
     with atomic_write(folder / _CONFIG) as file:
@@ -104,7 +104,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     """Kind, precision and architecture of a model as JSON, without its weights."""
     model = getattr(model, _COMPILED, model)
     name, fields = _format(model)
-    # The first buffer speaks for a predictor without parameters.
+    # A predictor without parameters has the dtype of its first buffer.
     dtype = str(next(chain(model.parameters(), model.buffers())).dtype).removeprefix("torch.")
     if dtype not in _DTYPES:
         # `load` would refuse what was written.
@@ -116,7 +116,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 def _check_what_is_built_again(model: nn.Module, description: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Raise if a part was replaced: the description does not show it, so `load` would build the original part."""
-    # Weights are drawn, which nobody who saves in the middle of something should notice.
+    # Building draws random weights; saving must not change the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         again = _build_model(json.loads(as_json(description)), "model")
     found, wanted = _parts(model), _parts(again)

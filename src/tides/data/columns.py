@@ -81,7 +81,7 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
     except pa.ArrowInvalid:
         pass
     odd = _no_numbers(trimmed)
-    # Whoever mends the first one should know of the others.
+    # Show the others too, so that all can be mended at once.
     more = f" and further on {', '.join(map(repr, odd[1:4]))}{', …' if len(odd) > 4 else ''}" if odd[1:] else ""
     at = pc.index(trimmed, odd[0]).as_py()
     raise DataError(f"{where}, row {row + at}: found {odd[0]!r}{more}; wanted a number{comma_hint(odd[0])}{hint}")
@@ -92,7 +92,7 @@ def _no_numbers(column: Any) -> list[str]:
     import pyarrow.compute as pc
 
     distinct = column.unique().drop_null()
-    # Numbers that are written as most are need not be tried one by one.
+    # Numbers in the usual form need not be tried one by one.
     rest = distinct.filter(pc.invert(pc.match_substring_regex(distinct, r"^[+-]?\d+(\.\d*)?$")))
     return [text for text in rest.to_pylist() if not _converts(text)]
 

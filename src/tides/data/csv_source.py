@@ -41,7 +41,7 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
             return
         except pa.ArrowInvalid:
             pass
-        # Arrow says what is no number but not where. As text it is either missing (blanks) or named by its row.
+        # Arrow says what is not a number, but not where. Read as text, it is missing (blanks) or its row is named.
         try:
             for batch in islice(_reader(path, delimiter, wanted, ()), done, None):
                 if batch.num_rows:

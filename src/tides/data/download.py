@@ -16,7 +16,7 @@ from tides.errors import DataError
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 20
 _TIMEOUT = 60.0
-# What a disk says that takes no more, as opposed to a network that gives none.
+# Errors of a full disk, as opposed to those of a network.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 

@@ -12,14 +12,14 @@ from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
 from tides.units import seconds_per
 
-# So many series say whether a channel ever changes within one, and at least so many of them must have two values.
+# Series looked at for a channel that never changes within one, and how many of them must have two values.
 _LOOKED_AT = 200
 _CONVINCING = 5
 # A static column with more categories than this share of the series hardly says anything about another series.
 _CROWDED = 0.5
-# How tables that know no empty cells write one.
+# Codes that stand for an empty cell.
 _NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
-# So many channels are shown with their values.
+# Channels shown with their values.
 _EXAMPLES = 3
 # Ticks per second of clocks that count from 1970, and the seconds at which the years 2000 and 2100 begin.
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -39,7 +39,7 @@ from tides.training.threads import worthwhile_threads
 from tides.training.world import check_device, local_device
 
 Array = NDArray[Any]
-# Steps of a batch when answering, padding included: a series that is very long shall not make many others as long.
+# Padded steps of a batch in prediction: one very long series must not lengthen many others.
 _MOST_STEPS = 1 << 18
 
 
@@ -185,7 +185,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if len(empty):
             raise DataError(f"series {data.ids[int(empty[0])]!r} has no time step")
         if not fitted and hasattr(self, "model_"):
-            # Should this fit fail, the network of an earlier one would answer with the names and classes of new data.
+            # If this fit fails, the network of an earlier one must not answer with the new names and classes.
             del self.model_
         return data
 

@@ -210,7 +210,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
         weights: dict[Any, Any] = {}
         for one in self.classes_.tolist():
-            # A file or a command line has no other keys than text.
+            # Keys from a file or a command line are always text.
             key = one if one in self.class_weight else class_name(one)
             if key not in self.class_weight:
                 raise ConfigError(f"class_weight: class {one!r} has no weight")

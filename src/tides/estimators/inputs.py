@@ -65,7 +65,7 @@ def is_table(X: Any) -> bool:
     if isinstance(X, (str, Path)):
         return True
     library = type(X).__module__.partition(".")[0]
-    # Asked of the type, since a lazy frame would look its columns up.
+    # The type is asked, because attributes of a lazy frame would be looked up as columns.
     return library in ("pandas", "polars", "pyarrow") and hasattr(type(X), "columns")
 
 
@@ -97,7 +97,7 @@ def _is_vector(row: Any) -> bool:
     try:
         return np.ndim(row) == 1 and not isinstance(row, IrregularSeries)
     except ValueError:
-        # Lists of unequal lengths, of which the reader of arrays says where they are.
+        # Lists of unequal lengths; the reader of arrays raises the error with their position.
         return False
 
 
@@ -160,7 +160,7 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
         raise DataError(
             f"X: arrays have no static columns; the model wants {_some([column.name for column in schema.static])}"
         )
-    # A unit that the constructor states may be that of steps which are so far apart.
+    # The constructor's unit may be that of numbered steps.
     if times is None and schema.unit not in (STEPS, SAMPLES) and columns.unit is None:
         raise DataError(
             "times: found none, but the model was trained with times; give them when asking and scoring too"

@@ -12,7 +12,7 @@ from tides.data.dataset import IrregularDataset
 from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 
-# A window asks at most this much at once; origins are many, so that every row is asked for sooner or later.
+# The most questions of one window. There are many origins, so every row is asked for sooner or later.
 _MOST_QUERIES = 32
 # Share of the past that is hidden and asked for when a model learns to look back.
 _HIDDEN = 0.25

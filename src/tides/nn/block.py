@@ -105,7 +105,7 @@ class Block(nn.Module):
                 operator = kernels.wide_operator(x, weights, spec, tail)
             if operator is None:
                 return None
-        # On a GPU the operator keeps its input alone anyway.
+        # On a GPU the operator keeps only its input anyway.
         again = recompute and x.device.type == "cpu"
         norm: RunningNorm | Tensor
         if at_once and not again:
@@ -123,7 +123,7 @@ class Block(nn.Module):
         norm, ssm, tail, dropout = held(self, "norm"), held(self, "ssm"), self.tail(), self._drop_rate()
         if type(norm) is not MaskedBatchNorm or type(ssm) is not SSM or tail is None or dropout is None:
             return None
-        # Operators know dropout as a part of training; answers are drawn with the modules themselves.
+        # Operators only do dropout in training; dropout in evaluation is left to the modules.
         if (dropout > 0 and not norm.training) or self._is_watched_inside():
             return None
         return Parts(norm, ssm, tail, dropout)
@@ -152,7 +152,7 @@ class Block(nn.Module):
             return any(hooks_of(parts)) or everything_is_hooked()
         known, hooks = self._looked_at
         if parts != known:
-            # Looking for the dictionaries takes longer than looking into them, which every call has to.
+            # Cached: finding the dictionaries takes longer than looking into them, which every call does.
             hooks = hooks_of(parts)
             self._looked_at = parts, hooks
         return any(hooks) or everything_is_hooked()
@@ -185,7 +185,7 @@ def run_stack(
         return None
     found: list[Parts] = []
     for block in blocks:
-        # A wrapped block is not one of ours: whoever wrapped it wants it called.
+        # A wrapped block must be called: the wrapper does something of its own.
         parts = block.own_parts() if type(block) is Block and not block.is_watched() else None
         if parts is None or parts.norm.gather is not None:
             return None

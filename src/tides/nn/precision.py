@@ -12,7 +12,7 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
 
     Encoder and heads still run in the precision that `torch.autocast` chooses.
     """
-    # Shapes without numbers are rounded by nobody, and torch has no autocast for them.
+    # Meta tensors have no values to round, and torch has no autocast for them.
     if x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)

@@ -22,7 +22,7 @@ from tides.streaming.leaves import Leaves, ModelState, from_leaves, to_leaves
 
 StreamModel = Backbone | Forecaster | SequenceClassifier | SequenceRegressor
 Rows = NDArray[np.int64]
-# Rows that go through the model together: more would leave the processor's caches.
+# Rows that go through the model together; more would not fit the processor's caches.
 _CHUNK = 1024
 
 

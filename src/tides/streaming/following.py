@@ -62,12 +62,12 @@ class Following:
                     numbered = event.numbered
                     events.append(event)
             finally:
-                # A fatal line does not take the good ones before it along.
+                # The good lines before a fatal one are still answered.
                 self._answer(events, tally)
         return tally
 
     def _parse(self, lines: list[bytes | None], tally: Tally) -> Iterator[Event]:
-        # Lines that were counted before are passed over without a look; numbers of their own need one.
+        # Lines counted before are skipped unread; with `seq`, lines must be read to know their number.
         applied, numbered = (0, None) if self.durable is None else (self.durable.applied, self.durable.numbered)
         for line in lines:
             tally.lines += 1

@@ -21,7 +21,7 @@ from tides.streaming.round import Positions, Round
 from tides.streaming.table import Floats, Key, StreamTable, are_different
 from tides.streaming.undo import undone_on_error
 
-# As in training: a predicted spread never falls below this share of the target's scale.
+# As in training, a predicted spread is at least this share of the target's scale.
 SMALLEST_SPREAD = 1e-3
 
 

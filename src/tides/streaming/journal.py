@@ -79,7 +79,7 @@ class Journal:
             if self.sync:
                 os.fsync(self._file.fileno())
         except OSError:
-            # A full disk must not leave half a line for a later one to be joined to, nor a whole one to be sent again.
+            # On a full disk, remove what was written: half a line would join the next, a whole one would count twice.
             self._file.truncate(before)
             raise
 

@@ -46,7 +46,7 @@ class Round:
         if intake.complete_rows:
             self._close(np.isnan(self.x).any(1), "rejected", lambda i: "x: missing, but the model has no mask channels")
         if intake.calibration.first_policy == "start":
-            # Where late ones are not replayed they are refused as late ones.
+            # Without replay, such a time in a known stream is refused as late.
             early = (self.t < 0) & (np.isnan(self.last) | (policy.late == "replay"))
             self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
@@ -100,7 +100,7 @@ class Round:
             return broken
         finite = whole.reshape(len(answers), -1).all(1)
         for i in np.flatnonzero(~finite & (self.rows >= 0)).tolist():
-            # A stream that answers now is sound, however far ahead it was asked.
+            # A stream with a finite answer for now is sound, whatever it answers far ahead.
             if self.verdicts.get(i) in ("ignored", "rejected") or self._answers_now(i):
                 continue
             broken.append(i)

@@ -60,7 +60,7 @@ class StreamSession:
         check_model_dtype((model if isinstance(model, Backbone) else model.backbone).calibration.shift)
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
-        # In training mode it belongs to somebody else, who goes on with it.
+        # In training mode the model is still in use elsewhere.
         self.model = copy.deepcopy(model).eval() if any(part.training for part in model.modules()) else model
         self.streams = streams
         self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
@@ -170,7 +170,7 @@ class StreamSession:
             return self._catch_up(encoded, rows, key, static, at)
 
     def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
-        # The first goes through every check; the rest at once where nothing about it needs a decision.
+        # The first row goes through every check; the rest is read at once if nothing in it needs a decision.
         answer = self._step_stretch(times, values, 0, key, static, at)
         replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
         done, plain = 1, max(1, len(times) - replayable)

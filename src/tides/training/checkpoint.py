@@ -21,7 +21,7 @@ from tides.records import write_json
 
 FORMAT = 1
 _POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
-# Parts of an identity that are digests: their values tell a reader nothing.
+# Parts of an identity that are digests; showing their values would not help.
 _CONTENTS = {
     "model": "another model",
     "train": "other training series",
@@ -95,7 +95,7 @@ class CheckpointFolder(Generic[S]):
             serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
             if not isinstance(identity, dict):
                 raise DataError(f"identity is a {type(identity).__name__}")
-        # Before the rest is read: that of another kind of run has another form.
+        # Checked first: the rest of another kind of run has another form.
         self._check(identity)
         with self._readable():
             state, tensors = self._kind.from_dict(content["state"]), load_file(self.folder / name)
@@ -141,7 +141,7 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str
             continue
         if isinstance(was, dict) and isinstance(now, dict):
             names = (name for name in {**now, **was} if was.get(name) != now.get(name))
-            # None of them where a field that is None stands in one part only; then both are shown whole.
+            # Empty if a field is None in one part and missing in the other; then both are shown whole.
             return next(((name, was.get(name), now.get(name)) for name in names), (part, was, now))
         return part, was, now
     return None

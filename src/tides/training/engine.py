@@ -31,7 +31,7 @@ from tides.training.tasks import Task
 from tides.training.threads import worthwhile_threads
 from tides.training.world import World, join_world
 
-# Reading a loss waits for an accelerator, so there it is read once in so many steps.
+# Reading a loss waits for an accelerator, so there it is read only every so many steps.
 _READ_EVERY = 16
 
 

@@ -35,7 +35,7 @@ class FusedAdam(torch.optim.Adam):
         whole = not any(gradient is None for row in gradients for gradient in row)
         if self._groups is None or closure is not None or not whole:
             loss = super().step(closure)
-            # A graph that was captured with torch's own step goes on counting in the tensors it saw.
+            # A graph captured with torch's own step keeps counting in the tensors it saw.
             self._captured |= torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
             self._groups = self._collect() if whole and closure is None and not self._captured else None
             return loss

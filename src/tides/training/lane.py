@@ -40,14 +40,14 @@ class Lane:
         # Before the first epoch has ended, nothing is better than the start.
         start = self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         if on_gpu:
-            # Everything above was made on another stream.
+            # Everything above was queued on another stream.
             torch.cuda.synchronize(self.device)
         self.descend = {size: self.track.prepare(self._descent(size)) for size in sizes}
         self.model.eval()
         self.answer = self.track.prepare(self._answer)
         self.model.train()
         if on_gpu:
-            # Preparing took steps that count for nothing.
+            # Preparation took steps that must not count.
             with self.track.use(), torch.no_grad():
                 self.model.load_state_dict(start)
                 self.optimiser.forget()

@@ -41,7 +41,7 @@ def _take(path: Path, refusal: str) -> IO[bytes] | None:
             # Whoever had the lock has removed the folder in the meantime.
             continue
         except OSError:
-            # A finished run may be read from anywhere; whoever has to write meets this error again.
+            # A finished run may be read without a lock; a run that has to write meets this error again.
             return None
         try:
             lock_file(file)

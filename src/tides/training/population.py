@@ -38,7 +38,7 @@ from tides.training.world import is_shared
 from tides.turns import Turns, finished
 
 _END = object()
-# The share of a stack that runs where it is worth to go on with fewer members.
+# At or below this share of running members, it pays to reduce the stack.
 _WORTH_DISMISSING = 2 / 3
 
 
@@ -120,7 +120,7 @@ class _Run:
         self.device = parameter.device
         self.track = make_track(self.device, config.seed)
         if self.device.type == "cuda":
-            # What was made so far was made on another stream.
+            # Everything so far was queued on another stream.
             torch.cuda.synchronize(self.device)
         with self._turn():
             self._prepare(task, data, seeds, parameter.dtype, graphs)

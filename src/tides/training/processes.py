@@ -20,7 +20,7 @@ from tides.training.world import StepLoss, World
 
 T = TypeVar("T")
 
-# So long a process waits for the others before it gives up.
+# How long a process waits for the others before it gives up.
 PATIENCE = timedelta(minutes=10)
 _ABSENT = object()
 _BLIND = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

@@ -15,7 +15,7 @@ from torch import Tensor
 _WARM_UPS = 2
 # Bytes; giving memory back takes time, which small models need not spend.
 _IDLE = 2**31
-# Seconds; short beside a step, long beside the question whether it is over.
+# Seconds; short compared with a step, long compared with the check whether it is over.
 _REST = 1e-4
 
 
@@ -104,7 +104,7 @@ class GPUTrack:
     def busy(self) -> bool:
         if self._stream.query():
             return False
-        # Whoever waits asks again and again, and other processes have use for the processor.
+        # Waiting polls; sleeping leaves the processor to others.
         time.sleep(_REST)
         return True
 
