@@ -109,7 +109,7 @@ def test_wrong_questions_are_refused() -> None:
     for steps in (0, 1.5, "a"):
         with pytest.raises(ConfigError, match=r"steps: found .*, wanted an integer ≥ 1"):
             attribute(model, given, target=0, steps=steps)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="batch: found no query times, wanted them"):
+    with pytest.raises(DataError, match="batch: found no query times; a forecaster needs"):
         attribute(forecaster(), given, target=(0, 0))
     with pytest.raises(DataError, match="batch: found query times, wanted none"):
         attribute(model, batch(queries=2), target=0)

@@ -100,6 +100,6 @@ def test_arguments_of_another_kind_are_named() -> None:
         with pytest.raises(ShapeError, match=r"series: found .*, wanted an index into 3 series"):
             remove_each(model, given, series=series)  # type: ignore[arg-type]
     for call in (lambda: remove_each(forecaster(), given), lambda: sampled_later(forecaster(), given, [1.0])):
-        with pytest.raises(DataError, match="batch: found no query times, wanted them"):
+        with pytest.raises(DataError, match="batch: found no query times; a forecaster needs"):
             call()
     assert remove_each(model, given, series=np.int64(1)).answer.shape == (3,)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def test_a_model_of_other_channels_is_named_before_training() -> None:
 def test_a_task_that_wants_numbers_refuses_a_classifier() -> None:
     model = SequenceClassifier(TIDESConfig(input_size=2, hidden_size=4, state_size=4), 1)
     with pytest.raises(
-        ConfigError, match=r"^task: found regression or forecasting.*SequenceClassifier does not answer"
+        ConfigError, match=r"^task: found regression or forecasting.*SequenceClassifier does not give them"
     ):
         fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1), progress=False)
     fit(model, Regression(), (series(4, numbers=True), None), TrainConfig(epochs=1, calibrate="time"), progress=False)

@@ -65,7 +65,7 @@ def save(model: nn.Module, folder: str | Path, *, metadata: dict[str, Any] | Non
     text = as_json(config, indent=2) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    # Written by us and not by the library, whose files are readable by their owner alone.
+    # Not by safetensors' own `save_file`, whose files only their owner can read.
     with atomic_write(folder / _WEIGHTS) as file:
         file.write(weights)
     with atomic_write(folder / _CONFIG) as file:
@@ -96,15 +96,15 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> nn.Module
 
 
 def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """A model's state on the processor, under the same names whether or not parts of it are compiled."""
+    """A model's state on the CPU, under the same names whether or not parts of it are compiled."""
     return {key.replace(f"{_COMPILED}.", ""): tensor.detach().cpu() for key, tensor in model.state_dict().items()}
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """Kind, precision and architecture of a model as JSON, its weights aside."""
+    """Kind, precision and architecture of a model as JSON, without its weights."""
     model = getattr(model, _COMPILED, model)
     name, fields = _format(model)
-    # The first buffer speaks for a predictor without parameters.
+    # A predictor without parameters has the dtype of its first buffer.
     dtype = str(next(chain(model.parameters(), model.buffers())).dtype).removeprefix("torch.")
     if dtype not in _DTYPES:
         # `load` would refuse what was written.
@@ -115,8 +115,8 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 
 def _check_what_is_built_again(model: nn.Module, description: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    """A part in another's place is not in the description: `load` would bring back the one that it replaced."""
-    # Weights are drawn, which nobody who saves in the middle of something should notice.
+    """Raise if a part was replaced: the description does not show it, so `load` would build the original part."""
+    # Building draws random weights; saving must not change the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         again = _build_model(json.loads(as_json(description)), "model")
     found, wanted = _parts(model), _parts(again)
@@ -130,7 +130,7 @@ def _check_what_is_built_again(model: nn.Module, description: dict[str, Any], te
 
 
 def _parts(model: nn.Module) -> dict[str, type[nn.Module]]:
-    """The class of every module inside the model, by the name that it has where nothing is compiled."""
+    """The class of every module inside the model, by its name in a model without compiled parts."""
     parts = {}
     for name, module in model.named_modules():
         parts[".".join(word for word in name.split(".") if word != _COMPILED)] = type(module)
@@ -139,14 +139,14 @@ def _parts(model: nn.Module) -> dict[str, type[nn.Module]]:
 
 
 def _different(expected: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor]) -> list[str]:
-    """Names of tensors that are in one of them alone, or have another shape in it."""
+    """Names of tensors that only one of them has, or that differ in shape."""
     return sorted(expected.keys() ^ tensors.keys()) or sorted(
         key for key, tensor in expected.items() if tensor.shape != tensors[key].shape
     )
 
 
 def as_json(description: dict[str, Any], **options: Any) -> str:
-    """A model's description with what the caller knows of it under "metadata" as text."""
+    """A model's description as JSON text, with the caller's own facts under "metadata"."""
     try:
         return json.dumps(description, ensure_ascii=False, **options)
     except TypeError as error:

@@ -141,7 +141,7 @@ def models(
 
 
 def _cost(row: dict[str, Any]) -> list[str]:
-    """Step time and memory in words, or why there are none."""
+    """Step time and memory as text, or the reason why there are none."""
     if "step" not in row:
         return [row["status"], "", ""]
     return [*(f"{row[kind] * 1e3:.3g} ms" for kind in ("step", "processor")), f"{row['memory'] / 2**20:.0f} MiB"]

@@ -63,7 +63,7 @@ def export(
 
 
 def _in_unit(tick: float, unit: str | None, known: str | None) -> float:
-    """A tick in the model's own unit of time, where the folder says what that is."""
+    """A tick in the model's own unit of time, if the folder says what that is."""
     from tides.units import duration_in
 
     return tick if unit is None or known is None or unit == known else duration_in(f"{tick!r}{unit}", known, "--tick")

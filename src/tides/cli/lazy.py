@@ -34,9 +34,9 @@ def lazy_app(
 ) -> typer.Typer:
     """A typer application over `{verb: module}`; each module holds a `typer.Typer` called `app`.
 
-    A module with a single command becomes that command, one with several (or a lazy app of its own) a group.
-    Verb modules import nothing heavy at the top, so that every `--help` answers at once. The arguments of `options` are
-    the options that stand before the verb.
+    A module with a single command becomes that command, one with several (or a lazy app of its own) a group. Verb
+    modules import nothing heavy at the top, so that every `--help` answers at once. The arguments of `options` are the
+    options before the verb.
     """
     group = type("LazyGroup", (_LazyGroup,), {"modules": modules})
     app = typer.Typer(

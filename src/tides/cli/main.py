@@ -1,8 +1,8 @@
 """`tides`: the entry point. A verb is one line in `VERBS` and one file beside this one.
 
-Errors: a `TidesError`, and a file, folder or disk that the system refuses, becomes one line on stderr and exit code 1;
-`--debug`, anywhere on the line, shows the traceback instead. Anything else is a defect of ours and always shows its
-traceback. A warning of ours becomes one line too, once.
+A `TidesError`, or a file, folder or disk that the system refuses, becomes one line on stderr and exit code 1;
+`--debug`, anywhere on the line, shows the traceback instead. Any other error is a bug of ours and always shows its
+traceback. Our warnings become one line too, each shown once.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What `tides train`, `evaluate` and `predict` share: the columns of a table and the last lines they print."""
+"""What `tides train`, `evaluate` and `predict` share: loading the estimator, and the last lines they print."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def check_table(table: Path) -> None:
 
 
 def weighed_by(result: dict[str, Any], weight: str | None) -> str:
-    """What the series of a result count by, where they do not all count the same."""
+    """A remark about the weights of a result, if its series do not all count equally."""
     return f", weighed by {weight!r}" if result.get("weighed") else ""
 
 
@@ -40,7 +40,7 @@ def metric_lines(result: dict[str, Any]) -> list[str]:
 
 
 def write_page(record: dict[str, Any], folder: Path) -> str:
-    """Write the report of a record; where matplotlib is missing, say so instead."""
+    """Write the report of a record, or say that matplotlib is missing."""
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:

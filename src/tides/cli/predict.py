@@ -1,4 +1,4 @@
-"""`tides predict`: answers of a trained model for a new table."""
+"""`tides predict`: predictions of a trained model for a new table."""
 
 import json
 from pathlib import Path
@@ -80,7 +80,7 @@ def _numbers(estimator: Any, data: Any) -> dict[str, Any]:
 
 
 def _beside(asked: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
-    """The table's own columns, then the answers; an answer whose name is taken by them ends in an underscore."""
+    """The table's own columns, then the answers; an answer whose name is taken gets an underscore at its end."""
     columns = dict(asked)
     for name, values in answers.items():
         while name in columns:
@@ -118,7 +118,7 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
 
 
 def _out_of_reach(estimator: Any, data: Any, asked: Any) -> list[str]:
-    """What is said of asked times about which the network has learnt nothing, or of which it has seen nothing."""
+    """Remarks about asked times beyond the horizon or before the first observation."""
     import numpy as np
 
     ends = [(data.times(i)[0], data.times(i)[-1]) for i in range(len(data))]
@@ -136,7 +136,7 @@ def _out_of_reach(estimator: Any, data: Any, asked: Any) -> list[str]:
 
 
 def _dates(times: Any, schema: Any, zone: str | None) -> Any:
-    """Times as the table had them: dates if it did, in its time zone."""
+    """Times as in the table: as dates, in its time zone, if it had dates."""
     import numpy as np
     import pyarrow as pa
 

@@ -8,7 +8,7 @@ import typer
 
 app = typer.Typer()
 
-# Where records are looked for, unless `--in` says so: one's own runs, then those that came with the project.
+# Where records are looked for without `--in`: the user's runs, then those that came with the project.
 _ROOTS = ("runs", "results")
 
 

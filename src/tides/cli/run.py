@@ -132,7 +132,7 @@ def run(
 
 
 def _engine(name: str, device: str, workers: int | None, streams: int, wishes: dict[str, Any]) -> "Engine":
-    """The engine that was asked for; `wishes` are the options of Ray that were given."""
+    """The engine that was asked for; `wishes` are the given options for Ray."""
     from tides.errors import ConfigError
     from tides.experiments.engines import Processes, Streams, available_cpus
     from tides.training.world import check_device

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# What a shell reports of a program that SIGPIPE has ended.
+# The exit code that a shell reports for a program ended by SIGPIPE.
 _NOBODY_READS = 141
 
 
@@ -95,7 +95,7 @@ def stream(
         try:
             tally = following.run(sys.stdin.fileno())
         except BrokenPipeError:
-            # Nobody reads any more. Python would complain once more when it flushes stdout at its end.
+            # The reader is gone. Python would complain again when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(_NOBODY_READS) from None
     if not quiet:
@@ -103,7 +103,7 @@ def stream(
 
 
 def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:
-    """Where predictions go, and the number of the last one that is there."""
+    """The file for predictions, and the number of the last one in it."""
     import json
 
     from tides.errors import DataError

@@ -105,7 +105,7 @@ def sweep(
 def _resolve(
     target: str, *, variant: str | None, quick: bool, settings: list[str], datasets: list[str], device: str
 ) -> "list[Sweep]":
-    """The sweeps that a target stands for, with settings that can be; whether the data is at hand shows later."""
+    """The sweeps that a target stands for, with valid settings; missing data is noticed later."""
     from tides.errors import ConfigError
     from tides.experiments import sweep as sweeps
     from tides.experiments.sweep_space import PAPER_SPACES
@@ -140,7 +140,7 @@ def _with_bar(sweep: "Sweep", options: "Options", folder: Path, *, quiet: bool) 
 
         def show(settled: int, awaited: Sequence[int]) -> None:
             held = f"waiting for trial {', '.join(map(str, awaited))} of another worker" if awaited else ""
-            # A study may have settled more trials than this call asks for.
+            # A study may already have more settled trials than this call asks for.
             total = max(options.trials, settled)
             bar.update(task, completed=settled, total=total, description=held)
             line = f"{sweep.name}: {held or f'{settled} of {total} trials'}"

@@ -10,7 +10,7 @@ from tides.cli import table_options as options
 
 app = typer.Typer()
 
-# Arguments of the estimators that have an option of their own, beside the columns.
+# Arguments of the estimators with an option of their own, besides the columns.
 _OWN_OPTIONS = {"label": "label", "device": "device", "folder": "out"}
 
 

@@ -1,4 +1,4 @@
-"""Words of a command line."""
+"""Parsing of option values."""
 
 
 def listed(text: str | None) -> list[str] | None:

@@ -81,7 +81,9 @@ def from_arrays(
 
 
 def _by_place(given: Sequence[Any] | None, name: str, cases: int) -> list[Any]:
-    """One entry for each case, None without any; `given[0]` of a pandas Series would be the one that is called 0."""
+    """One entry per case, by position (`given[0]` of a pandas Series would be the entry labelled 0); None without
+    any.
+    """
     entries = [None] * cases if given is None else list(given)
     if len(entries) != cases:
         raise DataError(f"{len(entries)} {name} for {cases} cases")
@@ -113,7 +115,9 @@ def _cases(X: Any, layout: Layout) -> list[NDArray[np.floating[Any]]]:
 
 
 def _doubt_layout(cases: list[NDArray[Any]]) -> None:
-    """Many libraries put time before the channels, which makes a few long channels look like many short ones."""
+    """Warn if the layout may be wrong: many libraries put time before channels, so a few long channels look like many
+    short ones.
+    """
     steps, channels = max(len(one) for one in cases), cases[0].shape[1]
     if channels > steps:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Sorted blocks of series to one: as they are in memory, or appended to files on disk."""
+"""Sorted blocks of series joined into one: in memory, or appended to files on disk."""
 
 import tempfile
 from collections.abc import Iterator

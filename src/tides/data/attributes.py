@@ -28,8 +28,8 @@ def encode_labels(
 ) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     """Class indices and class names, or numbers and None, for series whose label is `values[codes]`.
 
-    "auto": text, truth values, and whole numbers with at most 20 distinct values are classes (sorted); other
-    numbers are numbers. `class_names` fixes the classes, as a model that was trained before does.
+    "auto": text, truth values, and whole numbers with at most 20 distinct values are classes (sorted); other numbers
+    are numbers. `class_names` fixes the classes, as in a model that is already trained.
     """
     _refuse_dates(values, where, "classes or numbers")
     if class_names is None and (kind == "number" or (kind == "auto" and not _are_classes(values))):
@@ -65,7 +65,7 @@ def encode_weights(values: Sequence[Any], codes: NDArray[np.integer[Any]], where
 
 
 def class_name(value: Any) -> str:
-    """How a class is called: whole numbers without a fraction, everything else as it prints."""
+    """The name of a class: whole numbers without a fraction, everything else as it prints."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
@@ -106,7 +106,7 @@ def describe_static(name: str, values: Sequence[Any], *, ordinal: bool) -> Stati
 
 
 def _refuse_dates(values: Sequence[Any], where: str, wanted: str) -> None:
-    """A category for every day that occurs says nothing about another day."""
+    """Refuse dates and durations: a category for every day that occurs says nothing about another day."""
     found = next((value for value in values if isinstance(value, (date, timedelta))), None)
     if found is not None:
         kind = "duration" if isinstance(found, timedelta) else "date"
@@ -118,8 +118,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _no_number(values: Sequence[Any]) -> Any:
-    """A value that is no number, None where all are. A text file has nothing but text where one of its numbers is none:
-    that one is wanted then."""
+    """A value that is not a number; None if all are numbers.
+
+    In a text file all values are text if one of them is not a number; then that one is returned.
+    """
     odd = [value for value in values if not _is_number(value)]
     return next(
         (value for value in odd if not (isinstance(value, str) and _reads_as_number(value))), next(iter(odd), None)

@@ -12,7 +12,7 @@ T = TypeVar("T", bound="_TensorFields")
 
 
 class _TensorFields:
-    """Moving every tensor of a frozen dataclass at once."""
+    """Moves every tensor of a frozen dataclass at once."""
 
     def _each(self: T, move: Callable[[Tensor], Tensor]) -> T:
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
@@ -29,9 +29,9 @@ class _TensorFields:
 class IrregularBatch(_TensorFields):
     """Series side by side, padding at the end. Values are 0 where nothing was observed and in padding.
 
-    Times stay float64; padded times repeat the last one, so their gaps are 0. `targets` are class indices
-    (b,), numbers (b,) or (b, t), or forecast values (b, q, c) at `query_times`, scored where `target_observed`.
-    `weights` say how much each series counts; None: all the same.
+    Times stay float64; padded times repeat the last one, so their gaps are 0. `targets` are class indices (b,), numbers
+    (b,) or (b, t), or forecast values (b, q, c) at `query_times`, scored where `target_observed`. `weights` say how
+    much each series counts; None means equally.
     """
 
     values: Float[Tensor, "b l c"]
@@ -56,7 +56,7 @@ class IrregularBatch(_TensorFields):
         return self.valid.sum(dim=1)
 
     def rows(self, index: Any) -> "IrregularBatch":
-        """Some of the series, as `index` picks them from a tensor; padding stays as it is."""
+        """Some of the series, indexed like a tensor; padding is not trimmed."""
         return replace(self._each(lambda tensor: tensor[index]), ids=())
 
     def pack(self) -> "PackedBatch":

@@ -1,4 +1,4 @@
-"""Where data lies on this machine, and how files get there without ever being half written."""
+"""Where data is kept on this machine, and how files get there without ever being half written."""
 
 import os
 import sys
@@ -21,13 +21,13 @@ def data_root(root: str | Path | None, room: str) -> Path:
 
 
 def cache_root() -> Path:
-    """`$TIDES_DATA`, or `tides` in the place where this system keeps caches. The folder may not exist yet."""
+    """`$TIDES_DATA`, or `tides` in this system's cache folder. The folder may not exist yet."""
     chosen = os.environ.get("TIDES_DATA")
     return Path(chosen).expanduser() if chosen else user_cache()
 
 
 def user_cache() -> Path:
-    """`tides` in the place where this system keeps the user's own caches."""
+    """`tides` in the user's own cache folder."""
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     elif sys.platform == "win32":
@@ -39,7 +39,7 @@ def user_cache() -> Path:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold `path` alone among processes; a second one waits. The lock ends with the process that holds it."""
+    """Hold `path` alone among processes; a second process waits. The lock ends with the process that holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a+b") as file:
         _acquire(file)

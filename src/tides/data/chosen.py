@@ -1,4 +1,4 @@
-"""Some channels of a long table: rows of the others are left out, whatever stands in them."""
+"""Some channels of a long table: rows of other channels are left out, whatever their values."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Keys = NDArray[np.integer[Any]]
 
 
 class Chosen:
-    """The channels that are read, in their order, and whose other rows were passed by."""
+    """The channels to read, in their order, and the series that lose rows because of it."""
 
     def __init__(self, names: tuple[str, ...], where: str) -> None:
         self.names, self.where = names, where
@@ -33,7 +33,9 @@ class Chosen:
         return kept
 
     def order(self, names: Sequence[str], schema: Schema | None) -> NDArray[np.int64]:
-        """The place of each of the table's channels, -1 for those that are not read. Only new data may lack some."""
+        """The place of each of the table's channels, -1 for those that are not read. Only new data may lack some of the
+        chosen.
+        """
         if schema is not None and self.names != schema.channels:
             raise DataError(f"{self.where}: channels {list(self.names)} differ from the schema's")
         absent = [name for name in self.names if name not in names]
@@ -58,15 +60,18 @@ class Chosen:
 
 
 def picked(rows: Rows, kept: NDArray[np.bool_], first: int) -> Rows:
-    """The rows that are read, with their places in the table; what belongs to a series has been picked before."""
+    """The rows to read, with their places in the table; columns that belong to a series were filtered by `only`."""
     values = [one[kept] for one in rows.values]
     channel = None if rows.channel is None else rows.channel[kept]
     return Rows(rows.key[kept], rows.time[kept], values, rows.codes, channel, first + np.flatnonzero(kept))
 
 
 def only(columns: Columns, kept: NDArray[np.bool_], roles: Roles) -> Columns:
-    """The columns of a chunk without what stands in other rows: values are nothing there, so that rows keep their
-    numbers; of what belongs to a series these rows are gone, so that their labels and categories do not count."""
+    """The columns of a chunk without the contents of other rows.
+
+    Values become nulls there, so that rows keep their numbers. Columns that belong to a series lose these rows, so that
+    their labels and categories do not count.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

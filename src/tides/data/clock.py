@@ -72,7 +72,9 @@ class ClockReader:
         return ticks
 
     def refuse_written_dates(self) -> None:
-        """20310131 and 20310201 are a day apart, and 70 as numbers; a single one may be any number."""
+        """Refuse dates written as numbers: 20310131 and 20310201 are a day apart, but 70 as numbers. One alone may be
+        any number.
+        """
         low, high = self.span
         if self.written and low < high:
             raise DataError(
@@ -81,7 +83,7 @@ class ClockReader:
             )
 
     def _counts(self, column: Any) -> bool:
-        """Whether these are whole numbers that float64 cannot hold, as nanoseconds since 1970."""
+        """Whether these are whole numbers too large for float64, such as nanoseconds since 1970."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -91,7 +93,7 @@ class ClockReader:
         return self.kind == "count" or max(-(ends["min"] or 0), ends["max"] or 0) > _EXACT
 
     def _in_first_resolution(self, column: Any) -> Any:
-        """Ticks like those of the first chunk, where none is lost: files of one folder may differ in theirs."""
+        """Ticks in the resolution of the first chunk, if none is lost: files of one folder may differ in theirs."""
         import pyarrow as pa
 
         kind = column.type
@@ -118,7 +120,9 @@ class ClockReader:
             raise DataError(f"{self.where}: times with and without a time zone meet at row {row}")
 
     def _parse(self, column: Any, row: int) -> Any:
-        """Text as numbers or ISO 8601 dates; nanoseconds while the calendar allows, microseconds beyond."""
+        """Text as numbers or ISO 8601 dates, in nanoseconds within the range of their calendar, else in
+        microseconds.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -164,9 +168,11 @@ class ClockReader:
 
 @dataclass(frozen=True)
 class Clock:
-    """From raw times to float64 in `unit`. Numbers (`resolution` empty) are taken as they are; ticks, and whole numbers
-    beyond float64, count from tick `zero`, so that float64 stays exact, less `lag` where the origin lies between two
-    ticks."""
+    """From raw times to float64 in `unit`.
+
+    Numbers (`resolution` empty) are used as they are. Ticks, and whole numbers too large for float64, count from tick
+    `zero`, so that float64 stays exact, less `lag` if the origin lies between two ticks.
+    """
 
     unit: str | None
     resolution: str = ""
@@ -187,7 +193,8 @@ def settle_clock(
     reader: ClockReader, unit: str | None, earliest: int, origin: str | None = None, offset: int | None = None
 ) -> Clock:
     """The clock of a column: `earliest` raw tick is time 0 of dates and counts, unless `origin` fixes another instant
-    or `offset` another number."""
+    or `offset` another number.
+    """
     if origin is not None and reader.kind != "date":
         found = "durations" if reader.kind == "duration" else "numbers"
         raise DataError(f"{reader.where}: found {found}, but the training data's times are dates; give dates")
@@ -263,7 +270,7 @@ def _split_seconds(stamps: NDArray[np.datetime64]) -> tuple[NDArray[np.int64], N
 
 
 def _signed(column: Any) -> Any:
-    """Unsigned whole numbers as int64, whose differences are exact; beyond it they stay, to be rounded to float64."""
+    """Unsigned whole numbers as int64, so that differences are exact; larger ones stay, to be rounded to float64."""
     import pyarrow as pa
 
     try:

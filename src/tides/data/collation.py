@@ -97,7 +97,7 @@ def _cast(array: NDArray[Any], dtype: torch.dtype, members: list[IrregularSeries
 
 
 def _questions(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Labels or forecast queries, whichever the series carry; all of them or none."""
+    """Labels or forecast queries, whichever the series carry; all series have them or none."""
     labelled = _have_all(members, "label", [one.label is not None for one in members])
     asked = _have_all(members, "forecast target", [one.target is not None for one in members])
     if labelled:
@@ -130,7 +130,7 @@ def _questions(members: list[IrregularSeries], dtype: torch.dtype) -> dict[str, 
 
 
 def _have_all(members: list[IrregularSeries], what: str, has: list[bool]) -> bool:
-    """Whether all series have it; true or false of all of them."""
+    """Whether all series have it; an error if only some do."""
     if any(has) and not all(has):
         position = has.index(False)
         raise DataError(f"collate: {_name(members[position], position)} has no {what} while others have one")

@@ -20,9 +20,9 @@ _PADDED = re.compile(r"[+-]?0\d")
 
 
 def numbers(array: Any, where: str, row: int = 0, *, hint: str = "") -> NDArray[np.floating[Any]]:
-    """A column as float32 (if it is) or float64, NaN where null. `row` is the table row of its first entry.
+    """A column as float32 (if it is) or float64, NaN where null.
 
-    `hint` is added to what is said about a column of something else.
+    `row` is the table row of its first entry. `hint` is added to the error about a column of another kind.
     """
     import pyarrow as pa
 
@@ -81,7 +81,7 @@ def _numbers_from_text(array: Any, where: str, row: int, hint: str) -> NDArray[n
     except pa.ArrowInvalid:
         pass
     odd = _no_numbers(trimmed)
-    # Whoever mends the first one should know of the others.
+    # Show the others too, so that all can be mended at once.
     more = f" and further on {', '.join(map(repr, odd[1:4]))}{', …' if len(odd) > 4 else ''}" if odd[1:] else ""
     at = pc.index(trimmed, odd[0]).as_py()
     raise DataError(f"{where}, row {row + at}: found {odd[0]!r}{more}; wanted a number{comma_hint(odd[0])}{hint}")
@@ -92,7 +92,7 @@ def _no_numbers(column: Any) -> list[str]:
     import pyarrow.compute as pc
 
     distinct = column.unique().drop_null()
-    # Numbers that are written as most are need not be tried one by one.
+    # Numbers in the usual form need not be tried one by one.
     rest = distinct.filter(pc.invert(pc.match_substring_regex(distinct, r"^[+-]?\d+(\.\d*)?$")))
     return [text for text in rest.to_pylist() if not _converts(text)]
 
@@ -108,7 +108,7 @@ def _converts(text: str) -> bool:
 
 
 def comma_hint(text: str) -> str:
-    """What to do where nothing but commas keeps a text from being a number."""
+    """A hint for text that would be a number but for its commas."""
     for written in (text.replace(",", "."), text.replace(",", "")):
         try:
             float(written)
@@ -178,10 +178,10 @@ class Coder:
         return code
 
     def typed(self, *, names: bool = False) -> list[Any]:
-        """The distinct values; those of a text file become numbers where all of them are.
+        """The distinct values; those of a text file become numbers if all of them are.
 
-        Names (ids, channels) become whole numbers only, and only from their plain form: "1", "01" and "1.0" are
-        three names.
+        Names (ids, channels) become whole numbers only, and only from their plain form: "1", "01" and "1.0" are three
+        names.
         """
         if self.text:
             for parse in (whole,) if names else (whole, number):
@@ -201,7 +201,7 @@ def whole(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """A number as a table writes it; ValueError for other text."""
+    """A number as written in tables; ValueError for other text."""
     # Python reads 1_000 as a number and 01 as well; a table means a name, and a frame keeps it as one.
     if "_" in text or _PADDED.match(text):
         raise ValueError(f"{text!r} is not a number")

@@ -15,8 +15,10 @@ _HEAD_BYTES = 1 << 16
 
 
 def open_csv_table(path: Path, delimiter: str) -> Table:
-    """Columns asked for as numbers are read as float64, the others as text: a type guessed from the first rows
-    would be contradicted by later ones (ids 1, 2, 3, … then "A12")."""
+    """Columns asked for as numbers are read as float64, the others as text.
+
+    A type guessed from the first rows could be contradicted by later ones (ids 1, 2, 3, … then "A12").
+    """
     with path.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise DataError(f"{path.name}: found text in UTF-16; save it as UTF-8")
@@ -39,7 +41,7 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
             return
         except pa.ArrowInvalid:
             pass
-        # Arrow says what is no number but not where. As text it is either missing (blanks) or named by its row.
+        # Arrow says what is not a number, but not where. Read as text, it is missing (blanks) or its row is named.
         try:
             for batch in islice(_reader(path, delimiter, wanted, ()), done, None):
                 if batch.num_rows:
@@ -52,8 +54,10 @@ def open_csv_table(path: Path, delimiter: str) -> Table:
 
 
 def _check_header(path: Path, delimiter: str) -> None:
-    """Spreadsheets of many countries separate columns by semicolons, which would make one column of all; some write the
-    delimiter into a line of its own."""
+    """Refuse files with another delimiter, which would become one wide column.
+
+    In many countries spreadsheets use semicolons; some write the delimiter into a line of its own.
+    """
     import pyarrow as pa
 
     with pa.input_stream(str(path), compression="detect") as file:

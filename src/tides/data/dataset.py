@@ -170,7 +170,7 @@ class IrregularDataset(Sequence[IrregularSeries]):
             yield np.concatenate(channels), np.concatenate(values)
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Where neighbours in the store begin and end: they are read together, up to a piece of cells."""
+        """Ranges of neighbours in the store, up to a piece of cells each: they are read together."""
         if len(self) == 0:
             return
         piece = np.cumsum(self.lengths * max(1, len(self.channels))) // _PIECE

@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped, and files that are checked before they count."""
+"""Downloads that resume where they stopped, and files that are checked before they are used."""
 
 import errno
 import hashlib
@@ -16,17 +16,17 @@ from tides.errors import DataError
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 20
 _TIMEOUT = 60.0
-# What a disk says that takes no more, as opposed to a network that gives none.
+# Errors of a full disk, as opposed to those of a network.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def download(
     url: str, path: Path, *, size: int | None = None, md5: str | None = None, progress: Progress | None = None
 ) -> Path:
-    """Fetch `url` into `path`; returns at once where the file is there and has the right checksum.
+    """Fetch `url` into `path`; returns at once if the file is there and has the right checksum.
 
-    What arrives goes into `<name>.part`, which a second call continues if the server can serve ranges. The file gets
-    its name only when its size and checksum are right. Two processes may ask for one file: the second one waits.
+    Data arrives in `<name>.part`, which a second call continues if the server can serve ranges. The file gets its name
+    only when its size and checksum are right. If two processes ask for one file, the second one waits.
     """
     _open_only_web(url)
     with cache.lock(path):
@@ -79,7 +79,7 @@ def file_md5(path: Path) -> str:
 
 
 def _fetch(url: str, part: Path, size: int | None, progress: Progress | None) -> None:
-    """Append to `part` what is missing of it."""
+    """Append the missing rest to `part`."""
     done = part.stat().st_size if part.exists() else 0
     if size is not None and done == size:
         return

@@ -14,14 +14,14 @@ from tides.data.store import MappedStore, SeriesStore
 
 
 def fingerprint(store: SeriesStore, index: NDArray[np.int64], schema: Schema) -> str:
-    """Equal where channels, unit and classes, the chosen series, their order and everything in them are equal.
+    """Equal if channels, unit and classes, the chosen series, their order and everything in them are equal.
 
-    A transform may be random, so the series before it count, and of the transform what a data class says of itself.
+    A transform may be random, so the series before it count, and of the transform the fields if it is a data class.
     """
     digest = hashlib.sha256(repr(schema).encode())
     while isinstance(store, MappedStore):
         owner = getattr(store.transform, "__self__", store.transform)
-        # An address, such as that of a generator among the fields, is another one in every process.
+        # A memory address in a field's text, such as a generator's, differs between processes.
         said = re.sub(r" at 0x[0-9a-f]+", "", repr(owner)) if is_dataclass(owner) else "transform"
         digest.update(said.encode())
         store = store.source
@@ -37,7 +37,7 @@ def _add(digest: Any, series: IrregularSeries) -> None:
         value = getattr(series, field.name)
         observed = {"values": series.observed, "target": series.target_observed}.get(field.name)
         if observed is not None:
-            # What was not observed is never read, whatever stands there.
+            # Values that were not observed never count.
             value = np.where(observed, value, 0)
         if isinstance(value, np.ndarray) and value.dtype != np.object_:
             digest.update(f"{field.name} {value.dtype} {value.shape}".encode())

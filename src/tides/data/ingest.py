@@ -104,7 +104,7 @@ def _check(
 
 
 def _joined(chunks: Iterator[Rows]) -> Rows:
-    """One set of rows. A single chunk is passed on as it is; of many, each column is released once it is joined."""
+    """One set of rows. A single chunk is passed on; of many, each column is released once it is joined."""
     import pyarrow as pa
 
     first, second = next(chunks), next(chunks, None)

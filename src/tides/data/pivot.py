@@ -46,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Names:
-    """How to speak of a table in errors."""
+    """How errors name the parts of a table."""
 
     table: str
     id_column: str
@@ -94,7 +94,7 @@ class _Sorted:
 
     @property
     def position_type(self) -> type[np.integer[Any]]:
-        """Half the memory where the number of rows allows."""
+        """The smaller integer type, if the number of rows allows: half the memory."""
         return np.int32 if len(self.new_step) < 2**31 else np.int64
 
     def steps(self) -> Ints:
@@ -105,7 +105,7 @@ class _Sorted:
         return step
 
     def number(self, position: int) -> int:
-        """The table row that stands at a sorted position."""
+        """The table row at a sorted position."""
         at = self._place(position)
         return at if self.rows.numbers is None else int(self.rows.numbers[at])
 
@@ -121,7 +121,7 @@ def _take(array: NDArray[Any], order: Ints | None) -> NDArray[Any]:
 
 
 def _composed(order: Ints | None, position: Ints | None) -> Ints | None:
-    """The rows that stand at these sorted positions; None for all rows as they are."""
+    """The rows at these sorted positions; None means all rows as they are."""
     if order is None or position is None:
         return position if order is None else order
     composed: Ints = order[position]

@@ -1,4 +1,4 @@
-"""Which column of a table plays which part, and that no column plays two that contradict each other."""
+"""The roles of a table's columns, and checks that no column has two contradictory ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tides.errors import DataError
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column plays which part."""
+    """The role of each column of a table."""
 
     id: str
     time: str
@@ -35,7 +35,7 @@ class Roles:
 
 
 def listed(names: Sequence[str], role: str) -> tuple[str, ...]:
-    """Column names as a tuple; a single text would be read letter by letter."""
+    """Column names as a tuple; refuses a single text, which would be read letter by letter."""
     if isinstance(names, str):
         raise DataError(f"{role}: found {names!r}, wanted a list of column names")
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
@@ -45,9 +45,9 @@ def listed(names: Sequence[str], role: str) -> tuple[str, ...]:
 
 
 def check_roles(table: Table, roles: Roles) -> None:
-    """Every column is there and plays one part: a label among the static columns would give the answer away.
+    """Check that every column exists and has one role: a label among the static columns would give the answer away.
 
-    Only a group may play a second part: the hospital that splits keep together can be a feature as well.
+    Only a group may have a second role: a hospital that splits keep together can be a feature as well.
     """
     part: dict[str, str] = {}
 

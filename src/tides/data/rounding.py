@@ -1,4 +1,4 @@
-"""When two moments are one: readings of a clock, and sums of them, are rounded to float64."""
+"""When two times are the same: readings of a clock, and sums of them, are rounded to float64."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,9 @@ _UNITS = 4
 
 
 def slack(times: NDArray[np.float64]) -> float:
-    """How far a moment that was computed may be from the one of these times that it means: 0.1 + 0.7 is before 0.8.
+    """How far a computed time may be from the one of these times that it stands for: 0.1 + 0.7 is less than 0.8.
 
-    Never more than a quarter of the shortest gap, so that the times themselves stay apart.
+    Never more than a quarter of the shortest gap, so that the times themselves stay distinct.
     """
     gaps = np.diff(times)
     shortest = gaps[gaps > 0].min(initial=np.inf)

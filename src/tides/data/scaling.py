@@ -106,7 +106,7 @@ def _vector(numbers: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _safe(std: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 where a channel is constant up to rounding: dividing by rounding error would make noise look like signal."""
+    """1 where a channel is constant up to rounding: dividing by rounding errors would make noise look like signal."""
     constant = std <= 1e-12 * np.abs(mean)
     return np.where(constant | (std == 0), 1.0, std)
 

@@ -29,9 +29,9 @@ class StaticColumn:
 class Schema:
     """Channel names, time unit and origin, classes and static columns of a data set.
 
-    `origin` is the instant (ISO 8601, UTC) that time 0 stands for when times came from dates, else None.
-    `offset` is the whole number that time 0 stands for when times came from numbers beyond 2⁵³, which float64 would
-    round (nanoseconds since 1970), else 0. `class_names` is None where labels are numbers, or absent.
+    If times came from dates, `origin` is the instant (ISO 8601, UTC) of time 0, else None. If times came from numbers
+    beyond 2⁵³, which float64 would round (nanoseconds since 1970), `offset` is the whole number of time 0, else 0.
+    `class_names` is None if labels are numbers, or absent.
     """
 
     channels: tuple[str, ...]

@@ -97,7 +97,7 @@ def _floats(values: ArrayLike, what: str) -> NDArray[np.floating[Any]]:
 
 
 def unmasked(values: Any) -> NDArray[Any]:
-    """An array with NaN under its mask, if it has one; `np.asarray` would read what happens to stand there."""
+    """An array with NaN under its mask, if it has one; `np.asarray` would read the values under the mask."""
     if not isinstance(values, np.ma.MaskedArray) or values.mask is np.ma.nomask:
         return np.asarray(values)
     kind = values.dtype if values.dtype.kind in "fc" else np.float64
@@ -106,14 +106,14 @@ def unmasked(values: Any) -> NDArray[Any]:
 
 
 def real(array: NDArray[Any]) -> NDArray[np.float64]:
-    """float64; numpy would leave the imaginary part out."""
+    """As float64; complex numbers are refused, since numpy would drop their imaginary part."""
     if array.dtype.kind == "c":
         raise TypeError("they are complex")
     return array.astype(np.float64, copy=False)
 
 
 def refuse_dates(times: Any, what: str) -> None:
-    """numpy would count dates and durations in whatever resolution they happen to have."""
+    """Refuse dates and durations: numpy would count them in whatever resolution they happen to have."""
     kind = np.asarray(times).dtype
     if kind.kind in "mM":
         raise DataError(

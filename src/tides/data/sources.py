@@ -1,4 +1,4 @@
-"""Tables in any dress (pandas, polars, Arrow, Parquet, Feather, CSV) as a stream of Arrow columns."""
+"""Tables of any kind (pandas, polars, Arrow, Parquet, Feather, CSV) as a stream of Arrow columns."""
 
 import difflib
 import re
@@ -21,9 +21,9 @@ _INDEX = re.compile(r"__index_level_\d+__")
 class Table:
     """A named table: `chunks(wanted, numeric)` yields its columns piece by piece.
 
-    `text` says that the columns hold text whose types must still be found out (CSV); there, only the columns
-    named in `numeric` are read as numbers. `keys` are columns that stand in the names of folders: they can play a
-    part, but nobody measured them.
+    `text` says that the columns hold text whose types must still be found (CSV); there, only the columns named in
+    `numeric` are read as numbers. `keys` are columns from the names of folders: they can have a role, but are not
+    channels.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Table:
         return name
 
     def others(self, taken: Container[str | None]) -> list[str]:
-        """The columns that are not taken; row numbers that pandas wrote beside them are no measurements."""
+        """The columns that are not `taken`. A column without a name is refused: it is probably pandas' row numbers."""
         found = [name for name in self.columns if name not in taken]
         nameless = next((name for name in found if _NAMELESS.fullmatch(name)), None)
         if nameless is not None:
@@ -89,7 +89,7 @@ def _arrow(table: Any, name: str) -> Table:
 
 
 def _lazy(frame: Any) -> Table:
-    """A query of polars, which is asked for the wanted columns only."""
+    """A lazy polars query, which is asked only for the wanted columns."""
 
     def chunks(wanted: Sequence[str], numeric: Sequence[str]) -> Iterator[Columns]:
         found = frame.select(wanted).collect().to_arrow()
@@ -99,8 +99,11 @@ def _lazy(frame: Any) -> Table:
 
 
 def _pandas(frame: Any) -> Table:
-    """Index levels with names count as columns, so that frames grouped by (id, time) can be passed as they are; a level
-    that stands among the columns too (`set_index(…, drop=False)`) is the column."""
+    """A pandas frame. Named index levels count as columns, so that frames grouped by (id, time) can be passed as they
+    are.
+
+    A level that is also a column (`set_index(…, drop=False)`) is that column.
+    """
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
     if levels:
         frame = frame.reset_index(level=levels)
@@ -140,7 +143,7 @@ def _pandas_column(series: Any, name: str) -> Any:
 
 
 def _refuse_mixed_clocks(series: Any, name: str) -> None:
-    """Arrow would read a naive time among zoned ones as if it had a zone."""
+    """Refuse times with and without a zone in one column: Arrow would read the naive ones as if they had the zone."""
     zoned: bool | None = None
     for row, value in enumerate(series):
         if not hasattr(value, "tzinfo") or value != value:

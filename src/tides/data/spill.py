@@ -1,4 +1,4 @@
-"""Tables larger than memory: rows are dealt to files by series, each file fits, and the result stays on disk."""
+"""Tables larger than memory: rows are distributed to files by series, each file fits, and the result stays on disk."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _PARTS = 64
 
 
 class RowSpill:
-    """Rows on disk, dealt into parts by series."""
+    """Rows on disk, distributed into parts by series."""
 
     def __init__(self, folder: Path, columns: int, code_names: list[str], *, long: bool) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rows-", dir=folder))
@@ -26,7 +26,7 @@ class RowSpill:
         self._rows = 0
 
     def add(self, rows: Rows) -> None:
-        """Deal the next rows of the table."""
+        """Distribute the next rows of the table."""
         record = self._record(rows)
         self._rows += len(record)
         part = rows.key % _PARTS

@@ -84,9 +84,9 @@ def temporal_split(
 
 
 def _extents(data: IrregularDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each series begins and ends, questions included; NaN where it has no step."""
+    """The first and last time of each series, questions included; NaN if it has no step."""
     asks = len(data) > 0 and data[0].query_times is not None
-    # Only a whole series knows what it is asked; without questions its times do, which cost less.
+    # Questions need the whole series; without them its times suffice, which is cheaper.
     clocks = [_moments(one) for one in data] if asks else [data.times(i) for i in range(len(data))]
     ends = [(clock[0], clock[-1]) if len(clock) else (np.nan, np.nan) for clock in clocks]
     begin, end = np.array(ends, np.float64).reshape(-1, 2).T
@@ -94,20 +94,20 @@ def _extents(data: IrregularDataset) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def _moments(series: IrregularSeries) -> NDArray[np.float64]:
-    """Times of observations and of targets, which are values of their time as well."""
+    """Times of observations and of targets."""
     asked = series.query_times
     return series.times if asked is None else np.union1d(series.times, asked)
 
 
 def _edges(at: Any, data: IrregularDataset) -> NDArray[np.float64]:
-    """Boundaries as times of the data set."""
+    """Boundaries in the data set's time."""
     if isinstance(at, str) or np.ndim(at) != 1 or len(at) == 0:
         raise DataError(f"at: found {at!r}, wanted a list of increasing times")
     numbers = np.asarray(at).dtype.kind in "iuf"
     edges = np.asarray(at, np.float64) if numbers else read_dates(at, data.schema, "at")
     if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise DataError(f"at: found {list(at)}, wanted increasing times")
-    # What stands at a boundary is behind it, though one date may have been rounded otherwise in a table.
+    # A time at a boundary is after it, even if the table rounded that date differently.
     return edges - slack(edges)
 
 
@@ -151,7 +151,7 @@ def _deal(
 
 
 def _units(data: IrregularDataset, groups: Sequence[Any] | None) -> NDArray[np.int64]:
-    """A number for each group; a series without a group is its own."""
+    """A number for each group; a series without a group is a group of its own."""
     found = data.groups if groups is None else list(groups)
     if found is None:
         return np.arange(len(data))
@@ -167,7 +167,7 @@ def _class_counts(data: IrregularDataset, unit: NDArray[np.int64], stratify: boo
     classes = labels is not None and labels.ndim == 1 and labels.dtype == np.int64
     if stratify and not classes:
         raise DataError("stratify=True needs class labels")
-    # Labels need not be small, nor count from 0: a column each for those that occur.
+    # Labels need not be small or start at 0: one column for each that occurs.
     kind = np.unique(labels, return_inverse=True)[1] if classes and labels is not None else np.zeros(len(data), np.intp)
     counts = np.zeros((int(unit.max()) + 1 if len(unit) else 0, int(kind.max()) + 1 if len(kind) else 1))
     np.add.at(counts, (unit, kind), 1)

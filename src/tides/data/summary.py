@@ -28,7 +28,7 @@ class ChannelSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Plain numbers about a data set; `notes` names what a reader should know before training."""
+    """Plain numbers about a data set; `notes` are warnings to read before training."""
 
     series: int
     steps: int
@@ -156,5 +156,5 @@ def _notes(
 
 
 def _is_event(channel: ChannelSummary) -> bool:
-    """A one wherever something happened: its times say what there is to say."""
+    """Whether a channel is always one: only its times carry information."""
     return channel.min == channel.max == 1 and channel.missing > 0

@@ -1,4 +1,4 @@
-"""What a summary says about columns that may not be what they are taken for."""
+"""Warnings about columns that may not be what they were taken for."""
 
 import re
 import unicodedata
@@ -12,14 +12,14 @@ from tides.data.dataset import IrregularDataset
 from tides.errors import DataError
 from tides.units import seconds_per
 
-# So many series say whether a channel ever changes within one, and at least so many of them must have two values.
+# Series looked at for a channel that never changes within one, and how many of them must have two values.
 _LOOKED_AT = 200
 _CONVINCING = 5
 # A static column with more categories than this share of the series hardly says anything about another series.
 _CROWDED = 0.5
-# How tables that know no empty cells write one.
+# Codes that stand for an empty cell.
 _NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
-# So many channels are shown with their values.
+# Channels shown with their values.
 _EXAMPLES = 3
 # Ticks per second of clocks that count from 1970, and the seconds at which the years 2000 and 2100 begin.
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -28,7 +28,7 @@ _MARKS = re.compile(r"[\s_-]+")
 
 
 class Measured(Protocol):
-    """What is known of a channel."""
+    """What the notes need to know about a channel."""
 
     @property
     def name(self) -> str: ...
@@ -39,7 +39,9 @@ class Measured(Protocol):
 
 
 def since_1970(data: IrregularDataset, times: Sequence[NDArray[np.float64]]) -> list[str]:
-    """Numbers that count from 1970 in another unit than the stated one, in which a horizon of "24h" would be read."""
+    """Times that seem to count from 1970 in another unit than the stated one, which would misread a horizon of
+    "24h".
+    """
     ends = [(one[0], one[-1]) for one in times if len(one)]
     if data.schema.origin is not None or not ends:
         return []
@@ -57,7 +59,7 @@ def since_1970(data: IrregularDataset, times: Sequence[NDArray[np.float64]]) -> 
 
 
 def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
-    """Channels that differ between series and never within one: a column without a part is taken for a channel."""
+    """Channels that differ between series but never within one: columns without a role are taken for channels."""
     c = len(channels)
     pairs, moves = np.zeros(c, np.int64), np.zeros(c, np.bool_)
     for i in range(min(len(data), _LOOKED_AT)):
@@ -80,7 +82,7 @@ def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list
 
 
 def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
-    """Channels with an end such as -999 that lies further from all other values than those from each other."""
+    """Channels with an extreme value such as -999, further from all others than those are from each other."""
     suspects = {i: end for i, one in enumerate(channels) for end in (one.min, one.max) if end in _NINES}
     if not suspects:
         return []
@@ -126,8 +128,9 @@ def look_alikes(data: IrregularDataset) -> list[str]:
 
 
 def _alike(names: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """Names that are equal to an earlier one but for capitals, marks between words, signs that are not seen, or the
-    form of a letter or number, each behind that one."""
+    """Names that equal an earlier one except for capitals, separators, invisible characters or the form of a letter or
+    digit, each with that one.
+    """
     seen: dict[str, Any] = {}
     pairs = []
     for name in names:
@@ -149,7 +152,7 @@ def _plain(name: str) -> str:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """A number and what is counted, in the right form."""
+    """A number with its noun, in singular or plural."""
     return f"{count} {one if count == 1 else many}"
 
 

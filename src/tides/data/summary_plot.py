@@ -73,7 +73,7 @@ def _labels(axes: Any, data: IrregularDataset, summary: Summary) -> None:
 
 
 def _as_written(name: str) -> str:
-    """Matplotlib takes what stands between dollars for mathematics."""
+    """Text with dollars escaped, since matplotlib takes text between dollars for mathematics."""
     return name.replace("$", r"\$")
 
 

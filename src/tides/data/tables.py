@@ -94,7 +94,7 @@ def from_wide(
 
 
 def _measured(table: Table, taken: Container[str | None], schema: Schema | None) -> Sequence[str]:
-    """Every column without another role; with a schema its channels, and no column beside them."""
+    """Every column without another role; with a schema, its channels and no other column."""
     found = table.others(taken)
     if schema is None:
         return found

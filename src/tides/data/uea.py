@@ -49,11 +49,11 @@ PAPER_DATASETS = (
 
 
 class UEADataset(IrregularDataset):
-    """All cases at hand, the official training cases first; times count samples.
+    """All available cases, the official training cases first; times count samples.
 
-    `name` is the archive's name and `train_size` the number of official training cases. `missing` says in words
-    what a file lacks (None: nothing). `positions` gives the place of each case among all `total` cases in the
-    Walker order, where a partial file tells it.
+    `name` is the archive's name and `train_size` the number of official training cases. `missing` says in words what a
+    file lacks (None: nothing). `positions` gives the place of each case among all `total` cases in the Walker order, if
+    a partial file contains it.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ from tides.training.threads import worthwhile_threads
 from tides.training.world import check_device, local_device
 
 Array = NDArray[Any]
-# Steps of a batch when answering, padding included: a series that is very long shall not make many others as long.
+# Padded steps of a batch in prediction: one very long series must not lengthen many others.
 _MOST_STEPS = 1 << 18
 
 
@@ -144,7 +144,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> IrregularDataset:
         """`X` as this estimator reads it: `predict` answers for `to_dataset(X).ids`, in that order.
 
-        With `labelled` the label column of a table is read too, with `weighted` its column of weights.
+        With `labelled`, the label column of a table is read too, with `weighted` its column of weights.
         """
         check_is_fitted(self)
         return self._read(X, times, labels="required" if labelled else "ignored", fitted=True, weights=weighted)
@@ -185,7 +185,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         if len(empty):
             raise DataError(f"series {data.ids[int(empty[0])]!r} has no time step")
         if not fitted and hasattr(self, "model_"):
-            # Should this fit fail, the network of an earlier one would answer with the names and classes of new data.
+            # If this fit fails, the network of an earlier one must not answer with the new names and classes.
             del self.model_
         return data
 
@@ -239,16 +239,16 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         return Split(train, val, seed)
 
     def _parts(self, split: Split) -> tuple[IrregularDataset, IrregularDataset | None]:
-        """What the network trains on, and what chooses the epoch."""
+        """The series that the network trains on, and those that choose the best epoch."""
         return split.training, split.validation
 
     @abstractmethod
     def _network(self, config: TIDESConfig, train: IrregularDataset) -> nn.Module:
-        """A new network with the scales of these series; those kept apart have no part in them."""
+        """A new network with the scales of these training series."""
 
     @abstractmethod
     def _task(self, train: IrregularDataset) -> Task:
-        """What it learns."""
+        """The task that the network learns."""
 
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _width(self, facts: dict[str, Any]) -> int:
-        """With how many numbers a network answers that belongs to these facts, once `schema_` is there."""
+        """The number of outputs of a network with these facts; needs `schema_`."""
 
     @abstractmethod
     def _restore(self, facts: dict[str, Any]) -> None:
@@ -287,7 +287,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def _batches(lengths: NDArray[np.int64], most: int) -> Iterator[slice]:
-    """Neighbours that are computed together: at most so many, and not too many steps with padding."""
+    """Groups of neighbouring series that are computed together, limited in number and in padded steps."""
     begin, longest = 0, 0
     for i, length in enumerate(lengths.tolist()):
         longest = max(longest, length)

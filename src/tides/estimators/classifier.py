@@ -191,7 +191,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         return classes
 
     def _by_name(self, codes: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-        """The classes behind a data set's codes; the codes themselves where the model learnt those."""
+        """The classes behind a data set's codes, or the codes themselves if the model learnt those."""
         known = {class_name(one): one for one in self.classes_.tolist()}
         if not known.keys() & set(names) and self.classes_.tolist() == list(range(len(names))):
             return codes
@@ -210,7 +210,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             raise ConfigError(f"class_weight: found {self.class_weight!r}, wanted 'balanced', a mapping or None")
         weights: dict[Any, Any] = {}
         for one in self.classes_.tolist():
-            # A file or a command line has no other keys than text.
+            # Keys from a file or a command line are always text.
             key = one if one in self.class_weight else class_name(one)
             if key not in self.class_weight:
                 raise ConfigError(f"class_weight: class {one!r} has no weight")
@@ -254,7 +254,7 @@ def _stated(y: Any, *, warn: bool = False) -> NDArray[Any]:
 
 
 def _natural(names: Sequence[str], *, text: bool = False) -> NDArray[Any]:
-    """Classes as they stood in the data: numbers and truth values again, unless they were `text` there."""
+    """Classes as they were in the data: numbers and truth values again, unless they were `text` there."""
     if text:
         return np.array(list(names))
     for kind in (int, float):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILE = "estimator.json"
 _HOME = {"TIDESClassifier": "classifier", "TIDESRegressor": "regressor", "TIDESForecaster": "forecaster"}
-# They belong to the machine and the run, not to what was learnt.
+# These belong to the machine and the run, not to the model.
 _LEFT_OUT = ("folder", "verbose", "device", "random_state")
-# What a fit leaves behind beside the network, where it does.
+# Optional results of a fit, besides the network.
 _OF_THE_FIT = ("best_epoch", "n_iter", "series", "n_features_in", "feature_names_in")
 
 
@@ -51,7 +51,7 @@ def save_estimator(estimator: "TIDESEstimator", folder: Path) -> Path:
         content = json.loads(json.dumps(content, default=_plain))
     except TypeError as error:
         raise DataError(f"{FILE}: classes and parameters must be JSON to be saved: {error}") from None
-    # An old description beside a new network would be a wrong one.
+    # An old description must not remain beside a new network.
     (folder / FILE).unlink(missing_ok=True)
     save(estimator.model_, folder)
     write_json(folder / FILE, content)
@@ -93,7 +93,7 @@ def _network(estimator: "TIDESEstimator", facts: dict[str, Any], folder: str | P
 
 
 def _plain(value: Any) -> Any:
-    """Parameters that JSON does not know: numbers and arrays of numpy, indexes, lengths of time."""
+    """Turn parameters that JSON does not know into plain ones: numpy numbers and arrays, indexes, durations."""
     if isinstance(value, (timedelta, np.timedelta64)):
         return f"{duration_in(value, 's')!r}s"
     if hasattr(value, "tolist"):

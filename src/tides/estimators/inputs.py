@@ -29,7 +29,7 @@ Times = NDArray[Any] | list[NDArray[Any]]
 
 @dataclass(frozen=True)
 class Columns:
-    """The constructor's arguments about tables: which column plays which part."""
+    """The constructor's arguments about tables: the role of each column."""
 
     id: str | None
     time: str | None
@@ -47,7 +47,7 @@ class Columns:
 
     @property
     def given(self) -> bool:
-        """Whether some column has a part to play."""
+        """Whether any column has a role."""
         names = ("id", "time", "label", "weight", "channel", "value", "channels", "static", "group")
         return any(getattr(self, name) not in (None, ()) for name in names)
 
@@ -65,7 +65,7 @@ def is_table(X: Any) -> bool:
     if isinstance(X, (str, Path)):
         return True
     library = type(X).__module__.partition(".")[0]
-    # Asked of the type, since a lazy frame would look its columns up.
+    # The type is asked, because attributes of a lazy frame would be looked up as columns.
     return library in ("pandas", "polars", "pyarrow") and hasattr(type(X), "columns")
 
 
@@ -97,7 +97,7 @@ def _is_vector(row: Any) -> bool:
     try:
         return np.ndim(row) == 1 and not isinstance(row, IrregularSeries)
     except ValueError:
-        # Lists of unequal lengths, of which the reader of arrays says where they are.
+        # Lists of unequal lengths; the reader of arrays raises the error with their position.
         return False
 
 
@@ -160,7 +160,7 @@ def _from_arrays(X: Any, times: Any, columns: Columns, schema: Schema | None) ->
         raise DataError(
             f"X: arrays have no static columns; the model wants {_some([column.name for column in schema.static])}"
         )
-    # A unit that the constructor states may be that of steps which are so far apart.
+    # The constructor's unit may be that of numbered steps.
     if times is None and schema.unit not in (STEPS, SAMPLES) and columns.unit is None:
         raise DataError(
             "times: found none, but the model was trained with times; give them when asking and scoring too"
@@ -258,7 +258,7 @@ def _from_table(
 
 
 def _with_gaps(data: IrregularDataset, columns: Columns, schema: Schema | None) -> IrregularDataset:
-    """Training data in which time passes; rows of one series at one time were merged into one step."""
+    """Check that time passes in the training data; rows of one series at one time were merged into one step."""
     if schema is None and int(data.lengths.max(initial=0)) <= 1:
         raise DataError(
             f"column {columns.time!r}: every series has a single time, so there is no gap to learn from; is the column "
@@ -283,7 +283,7 @@ def _check_same(data: IrregularDataset, schema: Schema) -> None:
 
 
 def _described(columns: Sequence[StaticColumn]) -> str:
-    """Static columns with what stands in them."""
+    """Static columns and their categories, for messages."""
     kinds = ["numbers" if one.categories is None else _some(one.categories) for one in columns]
     return ", ".join(f"{one.name!r} ({kind})" for one, kind in zip(columns, kinds, strict=True))
 

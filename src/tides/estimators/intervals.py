@@ -35,7 +35,7 @@ class Calibrated:
 
     @classmethod
     def fit(cls, mean: Array, spread: Array, truth: Array, scored: NDArray[np.bool_], series: int) -> "Calibrated":
-        """From answers (m, c) at m asked times of so many series."""
+        """From answers (m, c) at m query times of this many series."""
         z = np.abs(truth - mean) / spread
         columns = [z[scored[:, c], c] for c in range(z.shape[1])]
         stretch = [float(np.sqrt(np.mean(column**2))) if len(column) else 1.0 for column in columns]
@@ -91,7 +91,7 @@ def _check(coverage: Any) -> None:
 
 
 def _thinned(scores: Array) -> Array:
-    """At most so many of the sorted scores, evenly spread over their ranks, the largest among them."""
+    """At most this many of the sorted scores, evenly spread over their ranks, including the largest."""
     if len(scores) <= _MOST_SCORES:
         return scores
     kept: Array = scores[np.linspace(0, len(scores) - 1, _MOST_SCORES).round().astype(int)]

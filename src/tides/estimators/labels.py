@@ -13,12 +13,12 @@ _COLUMNS = {"y": "label", "sample_weight": "weight"}
 
 
 def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y") -> Any:
-    """`y`, or another argument that is called `name`, in the order of `ids`, the series of `table`.
+    """`y`, or another argument called `name`, in the order of `ids`, the series of `table`.
 
-    A pandas object is placed by its index: the ids, as a frame grouped by id has them (there may be further ones where
-    the index is called `id`), or rows of the table, one for each series, as `drop_duplicates` leaves them. Row numbers,
-    and an index that has nothing to do with either, leave it as it is; one that has only some of the ids would give
-    series the labels of others.
+    A pandas object is matched by its index: either the ids, as in a frame grouped by id (an index called `id` may hold
+    further ones), or rows of the table, one per series, as left by `drop_duplicates`. Row numbers, and an index
+    unrelated to either, keep their order. An index with only some of the ids is refused, since series would get the
+    labels of others.
     """
     _refuse_rows(ids, y, table, id, name)
     index = getattr(y, "index", None)
@@ -57,7 +57,7 @@ def in_order_of(ids: Sequence[Any], y: Any, table: Any, id: str, name: str = "y"
 
 
 def _refuse_rows(ids: Sequence[Any], y: Any, table: Any, id: str, name: str) -> None:
-    """A label for every row would put rows of one series on both sides of a cross-validation that cuts by rows."""
+    """Refuse a label for every row: cross-validation by rows would put rows of one series on both sides."""
     if not hasattr(y, "__len__") or not hasattr(table, "__len__") or isinstance(table, str):
         return
     if len(y) == len(table) != len(ids):
@@ -69,7 +69,9 @@ def _refuse_rows(ids: Sequence[Any], y: Any, table: Any, id: str, name: str) -> 
 
 
 def _refuse_other_rows(index: Any, table: Any, name: str) -> None:
-    """Rows that have left the table since, or two of one series, leave nothing to tell whose labels these are."""
+    """Refuse an index of rows that are no longer in the table, or of two rows of one series: it is unclear whose labels
+    these are.
+    """
     rows = getattr(table, "index", None)
     if hasattr(table, "loc") and rows is not None and index.isin(rows).any():
         raise DataError(
@@ -79,19 +81,19 @@ def _refuse_other_rows(index: Any, table: Any, name: str) -> None:
 
 
 def is_missing(one: Any) -> bool:
-    """None, NaN, and what pandas has for them."""
+    """None, NaN, and the missing values of pandas."""
     return one is None or type(one).__name__ in ("NAType", "NaTType") or (isinstance(one, float) and one != one)
 
 
 def stated(y: Any) -> NDArray[np.bool_]:
-    """Whether `y`, (n,) or (n, targets), says anything about each series (n,)."""
+    """Whether `y`, (n,) or (n, targets), gives a value for each series (n,)."""
     entries = np.asarray(y, object)
     missing = np.array([is_missing(one) for one in entries.flat], np.bool_)
     return np.logical_not(missing.reshape(len(entries), -1).all(axis=1))
 
 
 def refuse_dates(y: Any) -> None:
-    """Dates and durations would be counted in whatever resolution they happen to have."""
+    """Refuse dates and durations: as numbers they would depend on their resolution."""
     kind = np.asarray(y).dtype.kind
     if kind in "mM":
         found, unit = ("durations", "y / pd.Timedelta('1h')") if kind == "m" else ("dates", "hours since a date")
@@ -99,7 +101,7 @@ def refuse_dates(y: Any) -> None:
 
 
 def _owners(index: Any, table: Any, id: str) -> list[Any]:
-    """The ids that stand in these rows of a frame; none where the index does not name rows of it."""
+    """The ids of these rows of a frame; none if the index does not name rows of it."""
     rows = getattr(table, "index", None)
     if rows is None or not hasattr(table, "loc") or id not in table.columns:
         return []

@@ -1,4 +1,4 @@
-"""Forecast questions from whole series: an origin, what was known then, what came within the horizon."""
+"""Forecast questions from whole series: an origin, what was known then, and what was observed within the horizon."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tides.data.dataset import IrregularDataset
 from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 
-# A window asks at most this much at once; origins are many, so that every row is asked for sooner or later.
+# The most questions of one window. There are many origins, so every row is asked for sooner or later.
 _MOST_QUERIES = 32
 # Share of the past that is hidden and asked for when a model learns to look back.
 _HIDDEN = 0.25
@@ -52,7 +52,7 @@ class Origins:
     smoothing: bool = False
 
     def cuts(self, series: IrregularSeries) -> NDArray[np.int64]:
-        """Numbers of known rows that leave something known and something to ask for."""
+        """Possible numbers of known rows: those that leave something known and something to ask for."""
         times = series.times
         known = np.unique(np.searchsorted(times, times, side="right"))
         ends: NDArray[np.intp] = self._ends(times, known)
@@ -102,7 +102,7 @@ class Origins:
 
 
 def _some(rows: NDArray[np.int64], count: int, draw: Draw) -> NDArray[np.int64]:
-    """So many different rows, by the first steps of a shuffle."""
+    """This many different rows, by the first steps of a shuffle."""
     rows = rows.copy()
     for i in range(count):
         j = i + draw(len(rows) - i)
@@ -111,7 +111,7 @@ def _some(rows: NDArray[np.int64], count: int, draw: Draw) -> NDArray[np.int64]:
 
 
 def ask_at(series: IrregularSeries, times: NDArray[np.float64], targets: int) -> IrregularSeries:
-    """A question about these times to which nobody knows the answers."""
+    """A question about these times with unknown answers."""
     blank = np.zeros((len(times), targets))
     return series.replace(query_times=times, target=blank, target_observed=blank > 0)
 

@@ -34,11 +34,11 @@ def query_times(
 ) -> list[Times]:
     """The asked times of every series, in the data's unit, in the order they were asked.
 
-    `at` is one question or several: text with a sign is relative to the last time of each series ("+6h", "-30min",
-    "+2" in the data's own unit; commas separate several), dates and numbers are absolute. The same for all series, or
-    one row for each. Where times were dates, a number would say nothing about its unit and beginning; it is accepted
-    only from those who have the `counted` times of a data set before them. Dates without a zone of their own are
-    those of `zone`, the table's; UTC where it is not known.
+    `at` is one question or several, the same for all series or one row for each. Text with a sign is relative to the
+    last time of each series ("+6h", "-30min", "+2" in the data's own unit; commas separate several). Dates and numbers
+    are absolute. If times were dates, a number is refused, since its unit and origin are unknown, unless the caller has
+    the `counted` times of a data set. Dates without a zone are in `zone`, that of the table, or in UTC if it is not
+    known.
     """
     # A data set may count from a day of its own.
     schema = replace(schema, origin=data.schema.origin or schema.origin)
@@ -133,5 +133,5 @@ def _stamp(one: Any) -> np.datetime64:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """A time zone by its name, or by its distance from UTC such as "+02:00"."""
+    """A time zone by its name, or by its offset from UTC such as "+02:00"."""
     return datetime.strptime(name, "%z").tzinfo if name[:1] in ("+", "-") else ZoneInfo(name)

@@ -111,7 +111,7 @@ def _check_table(name: str, found: Any) -> None:
 
 
 class Split(NamedTuple):
-    """What becomes of the series of a fit."""
+    """How the series of a fit are divided."""
 
     training: IrregularDataset
     validation: IrregularDataset | None
@@ -124,7 +124,7 @@ class Split(NamedTuple):
 def split_off(
     data: IrregularDataset, share: float, seed: int, name: str = "validation"
 ) -> tuple[IrregularDataset, IrregularDataset | None]:
-    """Training and validation series; None where there are too few to keep any apart."""
+    """Training and validation series; None if there are too few to hold any out."""
     if not isinstance(share, int | float | np.number) or not 0 <= share < 1:
         raise ConfigError(f"{name}: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
     groups = data.groups
@@ -136,7 +136,7 @@ def split_off(
 
 
 def _has_lonely_class(data: IrregularDataset) -> bool:
-    """Whether keeping series apart could take a class away from training altogether."""
+    """Whether holding out series could remove a class from training altogether."""
     labels = data.labels
     if labels is None or labels.dtype != np.int64 or labels.ndim != 1:
         return False
@@ -144,7 +144,7 @@ def _has_lonely_class(data: IrregularDataset) -> bool:
 
 
 def _time_policy(data: IrregularDataset) -> dict[str, Any]:
-    """Without a single gap there is no time to scale; gaps that are all zero are a mistake."""
+    """Without a single gap there is no time to scale; if all gaps are zero, something is wrong with the times."""
     gaps = [np.diff(data.times(i)) for i in range(len(data))]
     joined = np.concatenate(gaps) if gaps else np.empty(0)
     if len(joined) == 0:

@@ -1,4 +1,4 @@
-"""Where a fit keeps what it continues from after an interruption."""
+"""The folder from which an interrupted fit resumes."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def run_folder(
     parts: tuple[IrregularDataset, IrregularDataset | None],
     config: TrainConfig,
 ) -> Path | None:
-    """The folder itself, or the place of this run in one that is shared."""
+    """The folder itself, or this run's subfolder of a shared one."""
     if isinstance(folder, SharedFolder):
         return Path(folder) / digest(run_identity(network, task, parts, config))
     return None if folder is None else Path(folder)

@@ -1,4 +1,4 @@
-"""Everything that is taken from scikit-learn, in one place that says what to install where it is missing."""
+"""Everything taken from scikit-learn, in one place that says what to install if it is missing."""
 
 from tides.errors import TidesError
 

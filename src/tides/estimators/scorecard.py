@@ -60,9 +60,10 @@ def _classes(estimator: TIDESClassifier, data: IrregularDataset) -> dict[str, An
 
 
 def _class_metrics(found: ClassPredictions, names: list[str]) -> dict[str, list[float | None]]:
-    """All metrics, and what naming the largest class would give.
+    """All metrics, and the accuracy of always naming the largest class.
 
-    Average precision belongs to a class: that of a rare one, which is mostly meant, says nothing of the other's.
+    Average precision belongs to one class: that of the rare class, which is usually meant, says nothing about the
+    other's.
     """
     metrics: dict[str, list[float | None]] = {}
     for name, estimate in _estimates(found).items():
@@ -134,7 +135,7 @@ def _forecasts(estimator: TIDESForecaster, data: IrregularDataset) -> dict[str, 
 def _constant_forecasts(
     estimator: TIDESForecaster, questions: IrregularDataset, counts: list[int]
 ) -> dict[str, NDArray[np.float64]]:
-    """What anybody could say: the last value of each channel, or its training mean."""
+    """Trivial forecasts to compare with: the last value of each channel, and its training mean."""
     centre = estimator.channel_means()
     held = []
     for one in questions:
@@ -155,7 +156,9 @@ def _by_lead(
     inside: NDArray[Any],
     scored: NDArray[Any],
 ) -> list[dict[str, float]]:
-    """Errors and coverage by how far ahead was asked, in bins with about as many answers each; the past is left out."""
+    """Errors and coverage by time ahead, in bins with about as many answers each; questions about the past are left
+    out.
+    """
     ahead = leads > 0
     # Differences of times that mean the same differ in their last bits.
     share = np.round(leads / horizon, 6)

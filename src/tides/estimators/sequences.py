@@ -1,4 +1,4 @@
-"""What classifier and regressor share: one label for each series, static covariates beside it."""
+"""What classifier and regressor share: one label per series, and static covariates."""
 
 import warnings
 from dataclasses import replace
@@ -22,9 +22,9 @@ from tides.nn.heads import SequenceHead
 
 
 class Labelled(NamedTuple):
-    """Series with what labels them, as it was given (None where nothing does), and how much each of them counts.
+    """Series with their labels as they were given (None where there are none), and their weights.
 
-    `stated`: labels came as y, by itself or in a dictionary, and not as the series' own.
+    `stated`: labels were given as y, by itself or in a dictionary, and are not the series' own.
     """
 
     data: IrregularDataset
@@ -39,7 +39,7 @@ class SequenceEstimator(TIDESEstimator):
     model_: SequenceHead
 
     def _truth(self, X: Any, y: Any, times: Any, sample_weight: Any, *, fitted: bool) -> Labelled:
-        """The series with `y` or what labels them; a fit leaves out those that do not count."""
+        """The series with `y` or their own labels; in a fit, series with weight 0 are left out."""
         if self.unlabelled not in ("error", "drop"):
             raise ConfigError(f"unlabelled: found {self.unlabelled!r}, wanted 'error' or 'drop'")
         if y is None and is_dictionary(X):
@@ -107,7 +107,7 @@ class SequenceEstimator(TIDESEstimator):
 
 
 def _asked(series: IrregularSeries) -> IrregularSeries:
-    """A series to be answered for: whether all of them have labels, or weights, does not matter."""
+    """A series without label and weight, for prediction: there it does not matter whether all series have them."""
     return series.replace(label=None, weight=None)
 
 

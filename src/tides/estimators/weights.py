@@ -1,4 +1,4 @@
-"""Weights of series: how much each of them counts, beside what the others do."""
+"""Weights of series: how much each counts relative to the others."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def sample_weights(given: Any, data: IrregularDataset, X: Any, id: str | None) -
 
 
 def _numbers(given: Any) -> Weights | None:
-    """As float64, NaN where nothing stands; None where something else does."""
+    """As float64, with NaN for missing values; None if something is not a number."""
     try:
         plain = unmasked(given)
         if plain.dtype == object:
@@ -42,7 +42,7 @@ def _numbers(given: Any) -> Weights | None:
 
 
 def own_weights(data: IrregularDataset) -> Weights | None:
-    """What the series themselves say, where they do; 1 for the largest."""
+    """The weights that the series have themselves, if any; 1 for the largest."""
     weights = data.weights
     return None if weights is None else _relative(weights, "weight")
 
@@ -58,7 +58,7 @@ def counted(data: IrregularDataset) -> IrregularDataset:
 
 
 def _relative(weights: Weights, name: str) -> Weights:
-    """Nothing but their ratios counts, and these overflow in no precision."""
+    """Weights divided by the largest: only ratios count, and these overflow in no precision."""
     largest = weights.max()
     if largest == 0:
         raise DataError(f"{name}: every weight is zero, wanted some above zero")

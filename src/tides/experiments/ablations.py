@@ -1,9 +1,9 @@
 """Ablations: one factor at a time around the `recommended` configuration of Physiome-ODE.
 
-What is selective, projector norm and depth of the Λ head, rank, reparameterisation, hold, discretisation, mask and
-query channels, direction of time, time scale; pooling, on embedded classification tasks. One cell per dataset and
-change, its folds trained as one population. Cells stand in the order of their factors, so that a run that was cut
-short has finished some of them on every dataset.
+Factors: what is selective, projector norm and depth of the Λ head, rank, reparameterisation, hold, discretisation, mask
+and query channels, direction of time, time scale; pooling, on embedded classification tasks. One cell per dataset and
+change, its folds trained as one population. Cells are ordered by factor, so that an interrupted run has finished some
+factors on every dataset.
 """
 
 from collections.abc import Mapping, Sequence

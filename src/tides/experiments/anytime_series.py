@@ -1,7 +1,7 @@
-"""Trajectories that go on for longer than models are trained to forecast.
+"""Trajectories that continue for longer than models are trained to forecast.
 
-Time is measured in training horizons: training asks about the time up to 1 after the observed window, test instances
-are asked up to `reach` after it, equally densely. The window is as long as that of the forecasting tasks elsewhere.
+Time is measured in training horizons: training asks about times up to 1 after the observed window, test instances are
+asked up to `reach` after it, equally densely. The window is as long as that of the forecasting tasks elsewhere.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Sampling:
 
 
 def check_names(chosen: tuple[str, ...]) -> None:
-    """Refuse systems that nobody knows."""
+    """Refuse unknown systems."""
     known = [*(EMBEDDED + name for name in systems.SYSTEMS), *physiome.names()]
     for name in chosen:
         if name not in known:
@@ -77,7 +77,7 @@ def obstacle(system: str) -> str | None:
 
 @lru_cache(maxsize=16)
 def load(system: str, seed: int, sampling: Sampling) -> FoldParts:
-    """Instances of one seed: none of another seed is among them. Kept for the next model."""
+    """The instances of one seed, disjoint from those of any other seed. Kept for the next model."""
     times, states = _trajectories(system, seed, sampling)
     generator = np.random.default_rng((seed, 3))
     train = part_sizes(sampling.instances)[0]

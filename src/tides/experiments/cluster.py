@@ -1,11 +1,12 @@
 """Jobs as tasks of a Ray cluster.
 
-A task is retried when its worker process or its node is lost, and only then: what a job itself raises ends it. A result
-comes back inside the reply of its task and lives in this process from then on, so that nothing which has ended is lost
-with a node or computed again. A job ends a second time only where its first end could not be told: its worker died
-between the last line of the job and the reply, or its result is larger than Ray sends in a reply (100 kB; the
-records of the largest stack here take half of that) and its node was lost before it was fetched. Of both ends the one
-that arrives counts.
+A task is retried only when its worker process or its node is lost: an error of the job itself ends it. A result comes
+back inside the reply of its task and is kept in this process, so no finished result is lost with a node or computed
+again.
+
+A job runs a second time only if its first result could not be delivered: its worker died between the last line of the
+job and the reply, or the result is larger than Ray sends in a reply (100 kB; the records of the largest stack here take
+half of that) and its node was lost before it was fetched. Of two results the one that arrives counts.
 """
 
 import logging
@@ -38,7 +39,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster and what a job takes of it."""
+    """A Ray cluster and the resources of each job."""
 
     address: str = "auto"
     """`host:port` of the head, `auto` for the cluster that this machine belongs to, `local` for one of its own."""
@@ -70,7 +71,7 @@ class Cluster:
             yield from _Run(self, jobs, deadline, post).results()
 
     def _check_room(self) -> None:
-        """Ray would wait for ever for what no node has."""
+        """Refuse jobs that no node has the resources for; Ray would wait for ever."""
         found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus for node in found):
             nodes = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in found)
@@ -79,7 +80,7 @@ class Cluster:
 
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
-    """A session that the caller has opened is used and left open."""
+    """A context with a connection to Ray; a session opened by the caller is used and left open."""
     if ray.is_initialized():
         yield
         return
@@ -163,7 +164,7 @@ class _Run:
         del self._unsent[: max(0, room)]
 
     def _withdraw(self) -> None:
-        """Take back what has not begun. One that begins at this very moment is stopped and counts as not begun."""
+        """Cancel jobs that have not begun. One that begins at this very moment is stopped and counts as not begun."""
         self._deadline = math.inf
         self._unsent.clear()
         self._look(now=True)
@@ -197,7 +198,7 @@ def _cancel(reference: Any) -> None:
 
 
 class _Wall:
-    """An actor beside the run, to which workers pin the fraction that is done."""
+    """An actor beside the run, to which workers report the fraction done."""
 
     def __init__(self) -> None:
         self._fractions: dict[str, float] = {}
@@ -225,7 +226,7 @@ def _reporter(name: str, wall: Any) -> Progress:
         nonlocal last
         if time.perf_counter() - last >= _PULSE:
             last = time.perf_counter()
-            # Not waited for: a task that waits lends its processors to another one.
+            # Not awaited: a waiting task lends its processors to another one.
             wall.pin.remote(name, fraction)
 
     progress(0.0)
@@ -233,7 +234,7 @@ def _reporter(name: str, wall: Any) -> Progress:
 
 
 def _environment() -> dict[str, str]:
-    """What the processes of this machine would inherit. Where a variable is not set, that of the node holds."""
+    """The environment that local processes would inherit. Unset variables keep the value of the node."""
     found = {}
     if "TIDES_DATA" in os.environ:
         found["TIDES_DATA"] = str(Path(os.environ["TIDES_DATA"]).absolute())

@@ -41,12 +41,12 @@ def load(experiment: str, variant: str, *, quick: bool, settings: Sequence[str])
 
 
 def load_file(path: Path, *, quick: bool, settings: Sequence[str]) -> dict[str, Any]:
-    """The same from a file of one's own, such as the one a sweep has chosen."""
+    """The same from a user's own file, such as one chosen by a sweep."""
     return _resolve(read_toml(path, "--config "), quick, settings)
 
 
 def read_toml(path: Path, option: str = "") -> dict[str, Any]:
-    """What a file of one's own holds; `option` is where it was named."""
+    """The contents of a user's own file; `option` is the option that named it, for errors."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_finite(value: Any, where: str = "") -> None:
-    """Raise for a number that a record could not hold; TOML knows them."""
+    """Raise for a number that a record could not hold; TOML allows infinities and NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}: found {value}, wanted a finite number")
     if isinstance(value, Mapping):
@@ -114,7 +114,7 @@ def assign(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` in place; tables that are not there yet are made."""
+    """Set the dotted `key` in place; missing tables are created."""
     table = config
     *folders, last = key.split(".")
     for folder in folders:
@@ -154,7 +154,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         tables = [part for part in get_args(kind) if is_dataclass(part)]
         if len(tables) == 1 and isinstance(value, Mapping):
-            # Nothing else can be meant, and what is wrong lies inside.
+            # Only this type can be meant, so the error lies inside.
             return _convert(tables[0], value, where)
         for part in get_args(kind):
             try:

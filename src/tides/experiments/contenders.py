@@ -36,7 +36,7 @@ def names() -> tuple[str, ...]:
 
 
 def settings(model: str, dataset: str, training: BaselineTraining) -> dict[str, Any]:
-    """The part of a cell's configuration that belongs to a baseline; `published` says whether it was or is our default.
+    """A baseline's part of a cell's configuration; `published` says whether it was published or is our default.
 
     `dataset` is the archive's name.
     """

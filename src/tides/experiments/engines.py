@@ -1,6 +1,6 @@
 """Where jobs run: in this process or in several on this machine; `tides.experiments.cluster` sends them to others.
 
-A job is a picklable function that is given a progress function and returns its result. An engine starts jobs until the
+A job is a picklable function that takes a progress function and returns its result. An engine starts jobs until the
 deadline and hands over each result as soon as it is there. It knows neither cells nor records.
 """
 
@@ -38,7 +38,7 @@ Post = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Failure:
-    """Takes the place of a result: why there is none."""
+    """The reason why there is no result, in its place."""
 
     message: str
 
@@ -48,7 +48,7 @@ Answers = Generator[tuple[str, T | Failure], None, None]
 
 
 class Engine(Protocol):
-    """What carries out jobs. Every job that was started ends once, as a result or as a failure."""
+    """Runs jobs. Every started job ends once, as a result or as a failure."""
 
     @property
     def shares_files(self) -> bool:
@@ -57,10 +57,10 @@ class Engine(Protocol):
     def run(
         self, jobs: Mapping[str, Job[T]], *, deadline: float = math.inf, post: Post = lambda name, fraction: None
     ) -> Answers[T]:
-        """Results in the order in which they come; jobs that the deadline left unstarted are missing.
+        """Results in the order in which they finish; jobs left unstarted at the deadline are missing.
 
         `deadline` is a time of `time.perf_counter`. A `TidesError` of a job becomes its failure. Any other exception is
-        a defect: it is raised, by engines that run jobs at the same time after all of them have ended.
+        a bug and is raised; engines that run jobs at the same time raise it after all of them have ended.
         """
 
 
@@ -88,7 +88,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Streams:
-    """Jobs in this process that take turns: on a GPU each keeps a stream busy while the others have theirs."""
+    """Jobs in this process that take turns: on a GPU, each keeps a stream busy during the others' turns."""
 
     at_once: int
     shares_files: bool = True
@@ -146,7 +146,7 @@ def _run_beside(jobs: Mapping[str, Job[T]], workers: int, deadline: float, post:
             try:
                 yield from _run_in(pool, workers, unsent, messages, deadline, post, defects)
             except BaseException:
-                # Whoever interrupts a run does not wait for jobs whose results nobody takes.
+                # After an interruption, do not wait for jobs whose results nobody takes.
                 for process in list(pool._processes.values()):
                     process.terminate()
                 raise
@@ -207,18 +207,18 @@ def _enter_worker(messages: Any, threads: int) -> None:
 
 
 def _join_run(messages: Any) -> None:
-    """What a new process does to belong to a run."""
+    """Initialise a new worker process of a run."""
     global _messages
     _messages = messages
     # A worker that ends does not wait until somebody has read what it reported.
     messages.cancel_join_thread()
-    # Ctrl-C reaches all processes; a worker has nothing to say about it.
+    # Ctrl-C reaches all processes; workers ignore it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Where the run was killed, nobody waits for results, and a new run finds the stacks of this one free."""
+    """End this worker when the run is killed: nobody waits for results, and a new run finds the stacks free."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,7 +1,7 @@
-"""What a training step of every model costs at one standard size, so that nobody starts a nine-hour run unknowingly.
+"""The cost of a training step of every model at one standard size, so that nobody starts a nine-hour run unknowingly.
 
 Default configurations, random irregular series, one step = forward, loss, backward, Adam. Models are measured in a
-process apart, on a CPU each in its own; memory is the peak above what was held before the first step.
+separate process, on a CPU each in its own; memory is the peak above the level before the first step.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ class Size:
 
 
 def names() -> tuple[str, ...]:
-    """Everything that can be measured; what has nothing to train is left out."""
+    """All models that can be measured; those without parameters to train are left out."""
     trained = (
         name
         for name in baselines.names()
@@ -57,9 +57,10 @@ def measure_all(
     limit: float | None = None,
     watch: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Rows of all wanted models and what they were measured on; `seconds` are spent on each, three steps at least.
+    """Rows of all wanted models and the machine they were measured on; `seconds` are spent on each, three steps at
+    least.
 
-    A model that has not answered after `limit` seconds is given up, and its row says so.
+    If a model has not answered after `limit` seconds, it is given up and its row says so.
     """
     chosen, size = tuple(wanted or names()), size or Size()
     for name in chosen:
@@ -104,7 +105,7 @@ class _Worker:
         return self._process.is_alive()
 
     def measure(self, name: str, size: Size, device: str, seconds: float, limit: float | None) -> dict[str, Any]:
-        """The model's row, or one that says why there is none."""
+        """The model's row, or a row with the reason why there is none."""
         try:
             self._connection.send((name, size, device, seconds))
             if self._connection.poll(limit):

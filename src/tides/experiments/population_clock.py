@@ -26,7 +26,7 @@ class Clock:
         self.laps[name], self._since = now - self._since, now
 
     def outside(self, turns: Turns[T]) -> Turns[T]:
-        """Pass turns on; of time that is shared only a share is counted, so that times side by side add up."""
+        """Pass turns on. Shared time is divided among the cells, so that the times of cells side by side add up."""
         sharers: int | None = None
         while True:
             resumed = time.perf_counter()

@@ -144,7 +144,7 @@ def _settings(
 
 
 def obstacle(cell: Cell) -> str | None:
-    """A data set that is not at hand."""
+    """Why the data set cannot be used here, or None."""
     return uea_series.obstacle(cell.config["dataset"], cell.config["protocol"], cell.config["seed"])
 
 
@@ -159,7 +159,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
 
 
 def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
-    """The same in turns."""
+    """`run_stack` as a generator that pauses between pieces of work."""
     start = time.perf_counter()
     shared = cells[0].config
     drop, settings = build(Drop, shared["drop"]), build(Training, shared["train"])
@@ -191,7 +191,7 @@ def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
 
 
 def factory(config: Mapping[str, Any], channels: int, classes: int) -> Callable[[], nn.Module]:
-    """What makes a cell's model with fresh weights."""
+    """A function that makes a cell's model with fresh weights."""
     fields = dict(config["architecture"])
     if "baseline" in fields:
         name = fields.pop("baseline")
@@ -207,7 +207,7 @@ def model_config(config: Mapping[str, Any], channels: int) -> TIDESConfig:
 
 
 def training_view(drop: Drop, data: ResidentSeries, seed: int) -> View:
-    """What a training batch is seen through; it runs on the data's device and never leaves it."""
+    """The transform of a training batch; it runs on the data's device and never leaves it."""
     length, device = data.values.shape[1], data.values.device
     if drop.train_masks == "one":
         kept = torch.from_numpy(RandomDrop(drop.train, "one", seed).kept_steps(length)).to(device)
@@ -220,7 +220,7 @@ def training_view(drop: Drop, data: ResidentSeries, seed: int) -> View:
 
 
 def hidden(data: ResidentSeries, rows: Tensor, drop: RandomDrop) -> ResidentSeries:
-    """Some series without the steps that a fixed mask hides from each of them."""
+    """Some series without the steps that each one's fixed mask hides."""
     length = data.values.shape[1]
     kept = np.stack([drop.kept_steps(length, row) for row in rows.tolist()])
     chosen = data.rows(rows)

@@ -63,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Context:
-    """What the surroundings give to a running cell; nothing in here may change its result."""
+    """The environment of a running cell; nothing in it may change the result."""
 
     device: str = "cpu"
     progress: Progress = lambda fraction: None
@@ -73,7 +73,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of `run_cells` did."""
+    """The result of a call of `run_cells`."""
 
     cached: int
     computed: int
@@ -97,7 +97,7 @@ def find(experiment: str) -> Any:
 
 
 def plan(module: Any, config: Mapping[str, Any], *, variant: str, quick: bool) -> list[Cell]:
-    """What a configuration asks an experiment for, each cell once, also where a name stands twice; never nothing."""
+    """The cells of a configuration, each once, even if a name occurs twice; at least one."""
     found: list[Cell] = module.cells(config, variant=variant, quick=quick)
     if not found:
         empty = [name for name, value in config.items() if value == []]
@@ -126,10 +126,10 @@ def run_cells(
     time_limit: float | None = None,
     watch: Watch = lambda done, labels: None,
 ) -> Outcome:
-    """Compute what is missing. A failing stack does not stop the others; failures are returned by label. A stack that
-    another run computes in this folder at the moment is one of them.
+    """Compute the missing cells. A failing stack does not stop the others; failures are returned by label.
 
-    Once `time_limit` seconds have passed no further stack is started; the next call continues there.
+    A stack that another run is computing in this folder counts as a failure. Once `time_limit` seconds have passed, no
+    further stack is started; the next call continues there.
     """
     start = time.perf_counter()
     todo = pending(cells, folder)
@@ -155,7 +155,7 @@ def run_cells(
     failed: dict[str, str] = {}
     computed, postponed = 0, sum(map(len, stacks.values()))
     deadline = math.inf if time_limit is None else start + time_limit
-    # Closed also where a record cannot be written: nothing goes on whose record could not be written either.
+    # Closed even if a record cannot be written: no job should go on whose record could not be written either.
     with closing(engine.run(jobs, deadline=deadline, post=board.post)) as answers:
         for name, answer in answers:
             postponed -= len(stacks[name])
@@ -180,7 +180,7 @@ def run_cells(
 
 @dataclass(frozen=True)
 class _Stack:
-    """The job of a stack. It may travel to another machine, and all that counts comes back as its result."""
+    """The job of a stack. It may run on another machine, so everything it produces is part of its result."""
 
     cells: list[Cell]
     device: str
@@ -238,13 +238,13 @@ def _title(cell: Cell) -> str:
 
 
 def _scratch(first: Cell, folder: Path) -> Path:
-    """Where a stack with this first cell keeps what it continues from."""
+    """The folder of checkpoints for the stack with this first cell."""
     return folder.absolute() / "unfinished" / first.id
 
 
 @contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Nobody else computes in `scratch` meanwhile; where it is not there in the end, nothing is left of the claim."""
+    """Hold `scratch` alone among runs. If the folder does not exist in the end, no trace of the claim is left."""
     lock = scratch.with_suffix(".lock")
     with held(lock, f"another process computes it in {scratch}; wait for it, or choose another folder"):
         try:
@@ -257,14 +257,14 @@ def _claimed(scratch: Path) -> Iterator[None]:
 
 
 def _remove(scratch: Path) -> None:
-    """Remove what a stack that is complete could have continued from, unless somebody computes it once more."""
+    """Remove the checkpoints of a complete stack, unless another run is computing it again."""
     if scratch.exists():
         with suppress(TidesError), _claimed(scratch):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Board:
-    """Adds up the fractions that the stacks report."""
+    """Adds up the fractions reported by the stacks."""
 
     def __init__(self, stacks: dict[str, list[Cell]], done: int, watch: Watch) -> None:
         self._stacks, self._done, self._watch = stacks, done, watch
@@ -273,7 +273,7 @@ class _Board:
         watch(done, [])
 
     def post(self, name: str, fraction: float) -> None:
-        """A stack at work; what arrives after its end is late and says nothing."""
+        """Report the fraction of a running stack; reports that arrive after its end are ignored."""
         if name not in self._ended:
             self._show(name, fraction)
 

@@ -45,7 +45,7 @@ class Workload:
     rank: int = 4
 
     def cells(self, count: int) -> list[Cell]:
-        """So many cells that do the same work and differ in their name alone."""
+        """This many cells that do the same work and differ in name only."""
         model = {name: getattr(self, name) for name in ("hidden_size", "state_size", "depth", "rank")}
         settings = [f"datasets=['{self.dataset}']", "folds=1", f"instances={self.instances}"]
         # Nothing may end a cell early, and any number of epochs is allowed.
@@ -58,7 +58,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is varied."""
+    """What varies between runs."""
 
     engine: str
     workers: int
@@ -102,9 +102,9 @@ def measure_all(
     repeats: int = 3,
     watch: Callable[[dict[str, Any]], None] = lambda run: None,
 ) -> dict[str, Any]:
-    """All runs, what they come to, and what they were measured on.
+    """All runs, their summary, and the machine they were measured on.
 
-    Repeats are the outer loop, so that other work on the machine touches every setup and not one of them.
+    Repeats are the outer loop, so that other work on the machine affects all setups alike.
     """
     workload = workload or Workload()
     started, before = timestamp(), load_average()

@@ -117,9 +117,9 @@ def run_all(
     fresh: bool = False,
     watch: Callable[[Cell, Record, bool], None] = lambda cell, record, cached: None,
 ) -> list[Record]:
-    """The record of every cell in order, measured where there is none yet (or all again if `fresh`).
+    """The record of every cell in order, measured if there is none yet (or again if `fresh`).
 
-    `watch` hears of each as soon as it is there.
+    `watch` is called with each as soon as it is there.
     """
     records = []
     worker: Worker | None = None

@@ -37,9 +37,9 @@ _MOST = 100
 
 
 def measure_safely(config: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """`measure`, where whatever prevents a number becomes the result and its reason.
+    """`measure`, but any failure becomes the result, with its reason.
 
-    `broken` asks for a new process: after an error of unknown kind nothing about this one is certain.
+    `broken` asks for a new process: after an unknown error nothing about this one is certain.
     """
     try:
         return measure(config, seconds)
@@ -188,7 +188,7 @@ def _timed(work: Callable[[], None], device: str) -> tuple[float, float]:
 
 
 def _in_a_row(work: Callable[[], None], single: float) -> dict[str, Any]:
-    """Time of one among many that nobody waits for, as in training, where Python runs ahead of the device."""
+    """Time per step among many without waiting in between, as in training, where Python runs ahead of the device."""
     count = max(3, min(_MOST, int(0.3 / single)))
     samples = []
     for _ in range(3):

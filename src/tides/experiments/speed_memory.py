@@ -64,7 +64,9 @@ def _read(file: Path, entry: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Where the system does not allow it, the peak of the process's start counts too: an upper bound."""
+    """Reset the peak of this process. Where the system does not allow it, the earlier peak counts too: an upper
+    bound.
+    """
     counter = Path("/proc/self/clear_refs")
     if counter.exists():
         try:
@@ -74,7 +76,7 @@ def _forget_peak() -> None:
 
 
 def _return_freed_memory() -> None:
-    """What warm-up and compilers freed goes back to the system; otherwise the work would re-use it unseen."""
+    """Give memory freed by warm-up and compilers back to the system; otherwise the work would re-use it unseen."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if _STATUS.exists() else None
     if trim is not None:
         trim(0)

@@ -66,7 +66,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """Where a finished sweep left what."""
+    """Where a finished sweep left its files."""
 
     name: str
     record: Record
@@ -160,7 +160,7 @@ def run_sweep(
     folder: Path,
     watch: Callable[[int, Sequence[int]], None] = lambda settled, awaited: None,
 ) -> Result:
-    """Settle all trials, here or beside other workers, then write record and chosen configuration."""
+    """Settle all trials, here or in other workers, then write the record and the chosen configuration."""
     from tides.experiments import sweep_study as studies
 
     target, space = sweep.target, sweep.space
@@ -226,7 +226,7 @@ def run_sweep(
 
 
 def _hold(space: Space, settings: Settings) -> tuple[Space, Settings]:
-    """What `--set` fixes of the space is not drawn; the rest is left for the target."""
+    """Parameters of the space that `--set` fixes are not drawn; the other settings go to the target."""
     held = {name: value for name, value in settings.items() if name in space.parameters}
     return space.hold(held), {name: value for name, value in settings.items() if name not in held}
 

@@ -69,7 +69,7 @@ class Space:
     settings: Callable[[Settings], Settings] = dict
 
     def outside(self, drawn: Mapping[str, Any]) -> list[str]:
-        """What of a configuration this space cannot draw, in words; names that it does not know are left alone."""
+        """The parts of a configuration that this space cannot draw, in words; unknown names are ignored."""
         return [
             f"{name}: {drawn[name]!r} lies outside {parameter}"
             for name, parameter in self.parameters.items()

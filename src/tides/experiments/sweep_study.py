@@ -1,9 +1,8 @@
 """Trials on a shared storage: who computes which configuration, and what happens when a worker dies.
 
-A sweep of N trials has the slots 0 … N − 1. What is drawn for a slot depends on the seed and the slot alone, so any
-number of workers, started at any time, see the same configurations. A worker that is killed sends no heartbeats any
-more; its slot is then dealt again. A slot is settled once: duplicates that two workers deal at the same moment give
-way to the older one.
+A sweep of N trials has the slots 0 … N − 1. The draw for a slot depends only on the seed and the slot, so any number of
+workers, started at any time, see the same configurations. A killed worker sends no more heartbeats; its slot is then
+given to another. A slot is settled once: if two workers take the same slot at the same moment, the older trial wins.
 """
 
 import hashlib
@@ -43,7 +42,7 @@ Watch = Callable[[int, Sequence[int]], None]
 
 
 class _Surplus(Exception):
-    """The slot of this trial is in other hands."""
+    """Another worker has the slot of this trial."""
 
 
 def slot_of(trial: FrozenTrial | Trial) -> int:
@@ -52,7 +51,7 @@ def slot_of(trial: FrozenTrial | Trial) -> int:
 
 
 def is_settled(trial: FrozenTrial) -> bool:
-    """Computed, pruned, or impossible; not: killed, interrupted or surplus."""
+    """Computed, pruned, or impossible; not killed, interrupted or surplus."""
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or _ERROR in trial.user_attrs
 
 
@@ -153,13 +152,13 @@ def _open_storage(storage: str, place: str, heartbeat: int) -> optuna.storages.R
 
 
 def _reason(error: SQLAlchemyError) -> str:
-    """The first line of what the data base itself says."""
+    """The first line of the database's own message."""
     return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """A data base that is full, locked or gone ends a worker; the sweep can be continued."""
+    """A context for the database: if it is full, locked or gone, the worker ends, and the sweep can be continued."""
     try:
         yield
     except Exception as error:
@@ -185,10 +184,10 @@ def settle(
     watch: Watch = lambda settled, awaited: None,
     poll: float = 0.5,
 ) -> list[FrozenTrial]:
-    """Work until all slots are settled, here or by other workers; their trials, in the order of the slots.
+    """Work until all slots are settled, here or by other workers; returns their trials in the order of the slots.
 
-    A study that has settled more slots than `trials` keeps them. `watch` hears how many are settled and, when nothing
-    is left to begin, which slots other workers still hold.
+    A study that has settled more slots than `trials` keeps them. `watch` is called with the number of settled slots
+    and, when nothing is left to begin, with the slots that other workers still hold.
     """
     with _answering():
         return _settle(study, objective, trials, watch, poll)

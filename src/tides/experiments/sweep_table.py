@@ -1,4 +1,4 @@
-"""A sweep's data from somebody's own table: what `tides train` would train on, and the command that does."""
+"""A sweep's data from a user's own table: what `tides train` would train on, and the command that does."""
 
 import shlex
 from dataclasses import dataclass, fields
@@ -22,7 +22,7 @@ _TASKS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True)
 class OwnTable:
-    """The options of `tides train` that say what stands in a table, and which share is kept apart for its score."""
+    """The options of `tides train` that describe a table, and the share that is held out for its score."""
 
     path: str
     id: str
@@ -49,11 +49,11 @@ class OwnTable:
             raise ConfigError(f"task.table.test: found {self.test}, wanted a share from 0 up to, not including, 1")
 
     def read(self, estimator: EstimatorName, seed: int) -> IrregularDataset:
-        """The series that `tides train` trains on with this seed; those that it keeps apart choose nothing."""
+        """The series that `tides train` trains on with this seed; those it holds out play no part in the choice."""
         return _read(self, estimator, seed)
 
     def command(self, estimator: EstimatorName, seed: int, horizon: Any) -> str:
-        """`tides train` for this table, with the same series kept apart."""
+        """`tides train` for this table, holding out the same series."""
         words = ["tides", "train", self.path, "--task", _TASKS[estimator][0]]
         for name in ("id", "time", "label", "weight", "static", "channel", "value", "channels", "group", "unit"):
             found = getattr(self, name)

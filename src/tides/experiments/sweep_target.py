@@ -74,11 +74,11 @@ class ExperimentTarget:
         return found
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Raise if settings of this kind are not to be had."""
+        """Raise if such settings are not valid."""
         self.cells(settings)
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise if settings of this kind, or the data, are not to be had."""
+        """Raise if such settings are not valid, or if the data is missing."""
         ask = getattr(runner.find(self.experiment), "obstacle", None)
         for cell in self.cells(settings):
             if ask is not None and (reason := ask(cell)) is not None:
@@ -99,7 +99,7 @@ class ExperimentTarget:
         return statistics.fmean(number for record in records for number in numbers(record.results, self.objective))
 
     def identity(self) -> dict[str, Any]:
-        """All that a score depends on besides what is drawn."""
+        """Everything that a score depends on besides the drawn parameters."""
         return {
             "experiment": self.experiment,
             "objective": self.objective,
@@ -128,8 +128,9 @@ class ExperimentTarget:
 
 @dataclass(frozen=True)
 class EstimatorTarget:
-    """An estimator on simulated cells, whose regimes a `classifier` tells apart while a `forecaster` predicts what
-    follows, or on a table of one's own."""
+    """An estimator on a user's own table or on simulated cells: a `classifier` names their regime, a `forecaster`
+    predicts what follows.
+    """
 
     estimator: EstimatorName
     system: str
@@ -154,7 +155,7 @@ class EstimatorTarget:
             raise ConfigError("task.estimator: simulated cells have classes alone; a regressor needs [task.table]")
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise if settings of this kind, or the data, are not to be had."""
+        """Raise if such settings are not valid, or if the data is missing."""
         self.check_settings(settings)
         self._data()
 
@@ -170,7 +171,7 @@ class EstimatorTarget:
         return min(found)
 
     def identity(self) -> dict[str, Any]:
-        """All that a score depends on besides what is drawn."""
+        """Everything that a score depends on besides the drawn parameters."""
         found = {"experiment": "estimator", "estimator": self.estimator, "seed": self.seed, "fixed": self.fixed}
         if self.table is None:
             return {**found, "system": self.system, "series": self.series}

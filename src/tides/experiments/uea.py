@@ -139,7 +139,7 @@ def _settings(model: str, row: Configuration, uea: UEAConfig) -> dict[str, Any]:
 
 
 def obstacle(cell: Cell) -> str | None:
-    """A data set that is not at hand, or not whole."""
+    """Why the data set cannot be used here, such as a missing part, or None."""
     config = cell.config
     return uea_series.obstacle(
         config["dataset"], config["protocol"], config["seed"], allow_partial=config["allow_partial"]
@@ -157,7 +157,7 @@ def run_stack(cells: Sequence[Cell], context: Context) -> list[Record]:
 
 
 def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
-    """The same in turns."""
+    """`run_stack` as a generator that pauses between pieces of work."""
     start = time.perf_counter()
     shared = cells[0].config
     dataset = uea_series.load(shared["dataset"])
@@ -190,7 +190,7 @@ def stack_turns(cells: Sequence[Cell], context: Context) -> Turns[list[Record]]:
 
 
 def _factory(shared: Mapping[str, Any], channels: int, classes: int) -> Callable[[], nn.Module]:
-    """What makes a cell's model with fresh weights."""
+    """A function that makes a cell's model with fresh weights."""
     name = shared["model"]
     if name in get_args(Variant):
         architecture = build(Configuration, shared["configuration"]).model(shared["preset"], name, channels)

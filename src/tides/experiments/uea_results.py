@@ -1,4 +1,4 @@
-"""What the record of a classification run holds."""
+"""The contents of a classification run's record."""
 
 from typing import Any
 

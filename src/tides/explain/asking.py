@@ -1,4 +1,4 @@
-"""One way to ask any model about a batch, and to say which of its answers is meant."""
+"""Ask any model about a batch in the same way, and choose one of its answers."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Target = int | tuple[int, ...] | Callable[[Tensor], Tensor] | None
 
 
 def ask(model: nn.Module, batch: IrregularBatch) -> Tensor:
-    """The model's answers: (b, k) for series, (b, q, c) where the batch asks about query times."""
+    """The model's answers: (b, k) for series, (b, q, c) if the batch has query times."""
     asked = batch.query_times is not None
     if not asked and "query_times" in inspect.signature(model.forward).parameters:
         raise DataError("batch: found no query times; a forecaster needs the times to answer at")
@@ -65,7 +65,7 @@ def numbers(values: Any, name: str, wanted: str, beside: Tensor) -> Tensor:
 
 
 def require_evaluation(model: nn.Module, batch: IrregularBatch) -> None:
-    """A network and a batch; in training mode the answer for a series would depend on its neighbours."""
+    """Check for a network and a batch; in training mode the answer for a series would depend on its neighbours."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model: found {type(model).__name__}, wanted a network (of an estimator: its `model_`)")
     if not isinstance(batch, IrregularBatch):

@@ -57,7 +57,7 @@ def attribute(
     nodes, weights = np.polynomial.legendre.leggauss(int(steps))
     mean = torch.zeros_like(batch.values)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        # Gradients are what is asked for, also by somebody who has switched them off around it.
+        # Gradients are needed here even if the caller has switched them off.
         with torch.enable_grad():
             point = (start + float(node) * (batch.values - start)).requires_grad_()
             (gradient,) = torch.autograd.grad(pick(ask(model, replace(batch, values=point))).sum(), point)

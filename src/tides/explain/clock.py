@@ -22,7 +22,9 @@ from tides.nn import SSM, Backbone
 
 
 class LayerClock(NamedTuple):
-    """One layer: rates and turns per unit of time, and how loud each mode is in the layer's output; all (b, l, p)."""
+    """One layer: rates and turns per unit of time, and each mode's contribution to the layer's output; all (b, l,
+    p).
+    """
 
     rate: Tensor
     frequency: Tensor
@@ -127,7 +129,7 @@ def response_rate(
 
 
 def _voices(ssm: SSM, s: Tensor, u: Tensor) -> Tensor:
-    """Re(C_k[:, p] s_p) of every mode by itself: (b, l, p, h)."""
+    """Re(C_k[:, p] s_p), the contribution of every mode: (b, l, p, h)."""
     mix, eps = ssm.weights().readout, ssm.spec.eps
     alone = torch.diag_embed(s).transpose(0, 2).transpose(1, 2)  # (p, b, l, p)
     voices = torch.stack([tf.mix_out(one, u, mix, eps) for one in alone], dim=-2)

@@ -1,4 +1,4 @@
-"""What the model would have said: the last observation made later, or an observation not made at all."""
+"""What the model would have answered if the last observation had come later, or an observation had not been made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from tides.explain.asking import ask, numbers, only_series, require_evaluation
 
 @dataclass(frozen=True, eq=False)
 class LaterAnswers:
-    """Answers (g, …) had the last gap of the series been `gaps` (g,); `answer` is the one for the gap as it was."""
+    """Answers (g, …) if the last gap of the series had been `gaps` (g,); `answer` is the one for the real gap."""
 
     gaps: Tensor
     answers: Tensor
@@ -42,7 +42,7 @@ def sampled_later(model: nn.Module, batch: IrregularBatch, gaps: Sequence[float]
 
 @dataclass(frozen=True, eq=False)
 class Removal:
-    """`without` (l, …): the answers if one observation had not been made; `change` is the answer minus that."""
+    """`without` (l, …): the answers if one observation had not been made; `change` is the real answer minus these."""
 
     answer: Tensor
     without: Tensor

@@ -135,14 +135,16 @@ def _expected_after(
 
 
 def _further_stay(one: IrregularBatch, c: int) -> bool:
-    """Whether the channels after the first c are the same in all rows."""
+    """Whether the channels after the first c are constant over all rows."""
     same = [torch.equal(part[:, 1:, c:], part[:, :-1, c:]) for part in (one.values, one.observed)]
     return one.values.shape[-1] >= c and all(same)
 
 
 def with_observation(batch: IrregularBatch, times: Tensor, values: Tensor) -> IrregularBatch:
-    """Every series (without padding) with one more row, values (b, c) of its first channels at times (b,), all of them
-    observed; further channels, such as static ones, are in it what they were in the last row."""
+    """Every series (without padding) with one more row of values (b, c) at times (b,), all of them observed.
+
+    The values belong to the first c channels; further channels, such as static ones, repeat the last row.
+    """
     c = values.shape[-1]
     row = torch.cat([values, batch.values[:, -1, c:]], dim=-1).unsqueeze(1)
     known = torch.cat([torch.ones_like(values, dtype=torch.bool), batch.observed[:, -1, c:]], dim=-1).unsqueeze(1)

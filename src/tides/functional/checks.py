@@ -11,13 +11,15 @@ _COMPUTED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def check_precision(dtype: torch.dtype, name: str) -> None:
-    """Half precision is refused: complex states would lose their slow modes in it."""
+    """Refuse half precision: complex states would lose their slow modes."""
     if dtype not in _COMPUTED:
         raise ShapeError(f"{name}: found {dtype}, wanted float32 or float64, real or complex")
 
 
 def check_layer_input(u: Any, gaps: Any, h: int, valid: Any = None) -> None:
-    """A compiled backend would read beyond the end of gaps that are too short, and write where no step is."""
+    """Check shapes: a compiled backend would read beyond the end of gaps that are too short, and write where there is
+    no step.
+    """
     fits = isinstance(u, Tensor) and isinstance(gaps, Tensor)
     if not fits or u.ndim < 3 or u.shape[-1] != h or gaps.shape != u.shape[:-1]:
         found = " and ".join(describe_shape(x) for x in (u, gaps))
@@ -33,10 +35,10 @@ def is_mask(x: Any, shape: torch.Size) -> bool:
 
 
 def describe_tensor(x: Any) -> str:
-    """What was found where a tensor of one kind and shape was wanted."""
+    """The kind and shape of a tensor, for errors."""
     return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
 
 
 def describe_shape(x: Any) -> str:
-    """What was found where a tensor of one shape was wanted."""
+    """The shape of a tensor, for errors."""
     return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__

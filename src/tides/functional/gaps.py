@@ -103,8 +103,10 @@ def _parts(x: Any) -> tuple[Any, Any]:
 
 
 def values_can_be_checked(x: Tensor) -> bool:
-    """False while tracing, under `torch.func` transforms and on accelerators, where looking at values costs a wait, and
-    for tensors that are more than that: fake ones, with which a model's memory is planned, have no values."""
+    """False while tracing, under `torch.func` transforms and on accelerators, where looking at values costs a wait.
+
+    Also false for fake tensors, with which a model's memory is planned: they have no values.
+    """
     if torch.compiler.is_compiling() or x.device.type != "cpu" or type(x) not in (Tensor, nn.Parameter):
         return False
     return torch._C._functorch.peek_interpreter_stack() is None
@@ -130,7 +132,7 @@ def check_times(times: Tensor, valid: Tensor | None = None) -> None:
 
 
 def _check_resolution(times: Tensor, valid: Tensor | None) -> None:
-    """Seconds since 1970 in single precision are 128 apart: gaps would be noise, and most of them zero."""
+    """Refuse times in single precision that cannot resolve the gaps: seconds since 1970 are 128 apart there."""
     if times.dtype == torch.float64 or not times.is_floating_point() or times.shape[-1] < 2:
         return
     gaps = times.diff(dim=-1)

@@ -48,7 +48,9 @@ def linear_scan(
 
 
 def check_scan(a: Any, b: Any, s0: Any = None, cu_seqlens: Any = None) -> None:
-    """A compiled scan would read beyond the end of what is too short, and drop imaginary parts without a word."""
+    """Check shapes and types: a compiled scan would read beyond the end of short tensors and drop imaginary parts
+    silently.
+    """
     given = {"b": b, "a": a} | ({} if s0 is None else {"s0": s0})
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):

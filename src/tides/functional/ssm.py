@@ -88,7 +88,7 @@ def zero_state(batch: tuple[int, ...], weights: SSMWeights) -> SSMState:
 
 
 def advance(state: SSMState, delta: Tensor, spec: SSMSpec) -> SSMState:
-    """Time passes and nothing is observed: the pending pair keeps acting. `delta` = 0 is the identity."""
+    """Let time pass without an observation: the pending pair keeps acting. `delta` = 0 is the identity."""
     lam_bar, gain = discretise(state.lam, delta, spec.discretisation)
     if spec.discretisation != "dirac":
         return state._replace(s=lam_bar * state.s + gain * state.drive)
@@ -143,7 +143,7 @@ def selective_ssm(
 
 
 def check_layer_state(state: Any, rows: int, modes: int) -> None:
-    """One row for every series (or packed sequence), and a number for every mode."""
+    """Check for one row per series (or packed sequence) and one number per mode."""
     if not isinstance(state, SSMState):
         raise ShapeError(f"state: found {type(state).__name__}, wanted an SSMState (see init_state)")
     for name, part in zip(state._fields, state, strict=True):

@@ -1,4 +1,4 @@
-"""The same mathematics, fast, behind one door."""
+"""The same mathematics, fast. All backends are reached through `dispatch`."""
 
 from tides.kernels.dispatch import (
     Backend,

@@ -12,8 +12,8 @@ from tides.errors import BackendUnavailable
 def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
     """An autograd function's `backward` that refuses to take part in a graph.
 
-    torch's own `once_differentiable` refuses where the gradient that comes in has a graph, and else leaves second
-    derivatives by the inputs out, which are then zero.
+    torch's own `once_differentiable` refuses only if the incoming gradient has a graph; otherwise second derivatives by
+    the inputs would silently be zero.
     """
 
     @wraps(backward)

@@ -1,9 +1,9 @@
-"""Which backend runs a call, and why. Backends are reached through this door only and do not know each other.
+"""Which backend runs a call, and why. All backends are reached through this module and do not know each other.
 
-`reference`  the plain definition of `functional`: exact, differentiable any number of times, slow
-`torch`      factored mixes and a two-level scan with hand-written gradients; any device, every feature
-`cpu`        compiled loops (numba, extra `speed`)
-`triton`     fused GPU kernels
+    `reference`  the plain definition of `functional`: exact, differentiable any number of times, slow
+    `torch`      factored mixes and a two-level scan with hand-written gradients; any device, every feature
+    `cpu`        compiled loops (numba, extra `speed`)
+    `triton`     fused GPU kernels
 
 An explicit choice never falls back: it raises `BackendUnavailable` with the reason. `auto` takes the fastest one that
 can run the call and says once why a faster one could not.
@@ -37,7 +37,7 @@ _REMEMBERED = 1 << 22
 
 
 class _Requests(threading.local):
-    """What this thread asked for, the newest last: what others ask for meanwhile is theirs."""
+    """The backends asked for in this thread, the newest last; other threads have their own."""
 
     def __init__(self) -> None:
         self.stack: list[Backend] = ["auto"]
@@ -268,7 +268,9 @@ def _obstacle(backend: str, u: Tensor, weights: SSMWeights | None, spec: SSMSpec
 
 
 def _missing(backend: str) -> str | None:
-    """The library without which `backend` cannot be imported; asked at trace time, where dynamo follows no failure."""
+    """The library without which `backend` cannot be imported; called while tracing, where dynamo cannot follow a failed
+    import.
+    """
     try:
         _module(backend)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a compiled step needs of a model, and the door to it."""
+"""The parts of a model that a compiled step needs, and access to it."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The block's tail in torch with nothing kept but its input: the rest is made again in the backward pass."""
+"""The block's tail in torch, which keeps only its input: the rest is computed again in the backward pass."""
 
 from typing import Any
 

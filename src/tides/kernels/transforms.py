@@ -1,4 +1,4 @@
-"""What is at work around a call: traces and transforms that operators with gradients of their own know nothing of."""
+"""Detects traces and transforms around a call, which operators with their own gradients do not support."""
 
 import torch
 from torch import Tensor, nn

@@ -23,7 +23,7 @@ from tides.nn.watching import Hooks, everything_is_hooked, hooks_of
 
 
 class BlockTrace(NamedTuple):
-    """What one block leaves behind for queries: its state at every step and the statistics it normalised with."""
+    """What queries need of a block: its state at every step and the statistics it normalised with."""
 
     state: SSMState
     statistics: Statistics | None
@@ -92,7 +92,7 @@ class Block(nn.Module):
         return self._finish(x, y), last
 
     def _fused(self, x: Tensor, gaps: Tensor, valid: Tensor | None) -> tuple[Tensor, SSMState] | None:
-        """The block as one operator, where the backend has one for it."""
+        """The block as one operator, if the backend has one for it."""
         parts = self.own_parts()
         if parts is None:
             return None
@@ -105,7 +105,7 @@ class Block(nn.Module):
                 operator = kernels.wide_operator(x, weights, spec, tail)
             if operator is None:
                 return None
-        # On a GPU the operator keeps its input alone anyway.
+        # On a GPU the operator keeps only its input anyway.
         again = recompute and x.device.type == "cpu"
         norm: RunningNorm | Tensor
         if at_once and not again:
@@ -123,13 +123,13 @@ class Block(nn.Module):
         norm, ssm, tail, dropout = held(self, "norm"), held(self, "ssm"), self.tail(), self._drop_rate()
         if type(norm) is not MaskedBatchNorm or type(ssm) is not SSM or tail is None or dropout is None:
             return None
-        # Operators know dropout as a part of training; answers are drawn with the modules themselves.
+        # Operators only do dropout in training; dropout in evaluation is left to the modules.
         if (dropout > 0 and not norm.training) or self._is_watched_inside():
             return None
         return Parts(norm, ssm, tail, dropout)
 
     def _drop_rate(self) -> float | None:
-        """The dropout's share as its own mode has it, which may be training alone; None where it was replaced."""
+        """The dropout's rate in its own mode, which may be training alone; None if it was replaced."""
         dropout = held(self, "dropout")
         if type(dropout) is not nn.Dropout:
             return None
@@ -145,14 +145,14 @@ class Block(nn.Module):
         return bool(self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks)
 
     def _is_watched_inside(self) -> bool:
-        """Whether hooks want to see a part. Those of the layer's heads are not asked: they hand out tensors only."""
+        """Whether hooks watch a part. Hooks of the layer's heads do not count: the heads are never called."""
         own = self._modules
         parts = [*own.values(), *own["glu"]._modules.values()]  # type: ignore[union-attr]
         if torch.compiler.is_compiling():
             return any(hooks_of(parts)) or everything_is_hooked()
         known, hooks = self._looked_at
         if parts != known:
-            # Looking for the dictionaries takes longer than looking into them, which every call has to.
+            # Cached: finding the dictionaries takes longer than looking into them, which every call does.
             hooks = hooks_of(parts)
             self._looked_at = parts, hooks
         return any(hooks) or everything_is_hooked()
@@ -178,12 +178,14 @@ class Block(nn.Module):
 def run_stack(
     blocks: list[Block], x: Tensor, gaps: Tensor, valid: Tensor | None
 ) -> tuple[Tensor, list[SSMState]] | None:
-    """All blocks as one operator, where the backend has one and nobody looks in between; they start from nothing."""
+    """All blocks as one operator, starting without a state; None if the backend has none or something watches in
+    between.
+    """
     if gaps.requires_grad or not kernels.runs_at_once(x):
         return None
     found: list[Parts] = []
     for block in blocks:
-        # A wrapped block is not one of ours: whoever wrapped it wants it called.
+        # A wrapped block must be called: the wrapper does something of its own.
         parts = block.own_parts() if type(block) is Block and not block.is_watched() else None
         if parts is None or parts.norm.gather is not None:
             return None

@@ -1,4 +1,4 @@
-"""What a model must know of its training data's scales: units of the channels and of time."""
+"""The scales of the training data that a model stores: units of the channels and of time."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from tides.functional.gaps import gaps_from_times
 
 
 class Scales(Protocol):
-    """The part of a configuration that decides about scales."""
+    """The part of a configuration about scales."""
 
     @property
     def input_size(self) -> int: ...
@@ -45,7 +45,7 @@ class Calibration(nn.Module):
 
     @torch.no_grad()
     def fit_time(self, gaps: Tensor) -> None:
-        """Set time scale and first gap from the positive training gaps, where the config asks for the median."""
+        """Set time scale and first gap from the positive training gaps, if the config asks for the median."""
         if not isinstance(gaps, Tensor) or gaps.is_complex():
             raise ShapeError(f"gaps: found {describe_tensor(gaps)}, wanted a tensor of all training gaps")
         bad = gaps[~((gaps >= 0) & torch.isfinite(gaps))]
@@ -93,7 +93,7 @@ class Calibration(nn.Module):
 
 @torch.no_grad()
 def store_scales(module: nn.Module, shift: Tensor | None, scale: Tensor | None, prefix: str = "") -> None:
-    """Copy scales, once they are checked, to the buffers of `module` that are called so behind `prefix`."""
+    """Check scales and copy them to the buffers of `module` with these names behind `prefix`."""
     kept = module.get_buffer(f"{prefix}shift"), module.get_buffer(f"{prefix}scale")
     for buffer, value in zip(kept, check_scales(shift, scale, kept[0].numel(), prefix=prefix), strict=True):
         buffer.copy_(value)

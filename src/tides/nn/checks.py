@@ -1,4 +1,4 @@
-"""Validation at the models' doors: every message names the argument, what was found and what was wanted.
+"""Validation of models' inputs: every message names the argument, what was found and what was wanted.
 
 Shapes, dtypes and devices are always checked. Values (NaN, negative gaps, holes in `valid`) are checked where that
 costs no synchronisation: on the CPU and outside of tracing. On a GPU they are checked where batches are made.
@@ -27,7 +27,7 @@ def check_config(config: Any) -> None:
 
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
-    """A size that is no field of the config, as Python's number."""
+    """A size that is not a field of the config, as a Python integer."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}: found {value!r}, wanted an integer ≥ {least}")
     return int(value)
@@ -120,7 +120,7 @@ def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: st
 
 
 def check_gap_shape(gap: Any, shape: tuple[int, ...], *, name: str = "gap") -> None:
-    """One number per row of a state; a layer, whose model has looked at the values already, asks no more."""
+    """One number per row of a state; for a layer inside a model, which has checked the values already."""
     if not isinstance(gap, Tensor) or gap.shape != shape:
         raise ShapeError(f"{name}: found {describe_shape(gap)}, wanted a tensor of shape {tuple(shape)}")
 
@@ -152,7 +152,7 @@ def check_pooled(state: Any) -> None:
 
 
 def check_static(static: Any, wanted: tuple[int, int]) -> None:
-    """Covariates (b, s) of every series; none where the model has none."""
+    """Covariates (b, s) of every series, or none if the model has none."""
     if static is None and wanted[1] == 0:
         return
     if not isinstance(static, Tensor) or wanted[1] == 0 or tuple(static.shape) != wanted:
@@ -171,7 +171,7 @@ def _shape_of(x: Any) -> str:
 
 
 def missing_mask_channels() -> ConfigError:
-    """Values are missing, and the model has no channels that say so."""
+    """The error for missing values in a model without mask channels."""
     return ConfigError(
         "mask_channels: 'auto' was built without mask channels, but `observed` has missing values; "
         "build with mask_channels=True (or False to read missing values as zeros)"
@@ -191,7 +191,7 @@ def _check_mask(mask: Any, shape: torch.Size, name: str, axes: str = "") -> None
 
 
 def check_valid(valid: Tensor | None, x: Tensor) -> Tensor | None:
-    """`valid` as booleans with padding at the end only."""
+    """`valid` as booleans; padding may only be at the end."""
     if valid is None:
         return None
     _check_mask(valid, x.shape[:2], "valid", "(b, l) = ")

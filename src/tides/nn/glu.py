@@ -12,13 +12,13 @@ _LINEAR = nn.Linear.forward
 
 
 def is_linear(layer: nn.Module | None) -> bool:
-    """Whether a layer is a linear map and nothing more, so that its tensors say all of it."""
+    """Whether a layer is just a linear map, so that its tensors describe it completely."""
     kind = type(layer)
     return kind is nn.Linear or getattr(kind, "forward", None) is _LINEAR
 
 
 def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a layer that is never called: whatever else took its place would not be asked."""
+    """Weight and bias of a layer that is never called; any other layer in its place is refused."""
     if not is_linear(layer):
         kind = f"{type(layer).__module__}.{type(layer).__name__}"
         raise ConfigError(f"model: found {kind} in place of a layer whose weights are used directly; wanted nn.Linear")
@@ -56,9 +56,10 @@ class FeedForwardGLU(nn.Module):
         self.bias = None if inner else nn.Parameter(torch.zeros(width))
 
     def weights(self) -> TailWeights | None:
-        """The tensors in the form `kernels` take them, or None where there are no hidden units.
+        """The tensors in the form `kernels` take them.
 
-        None too where a layer was replaced by one that is more than a linear map: then `forward` asks it.
+        None if there are no hidden units, or if a layer was replaced by more than a linear map; `forward` then calls
+        it.
         """
         layers = [held(self, name) for name in ("value", "gate", "out")]
         if not all(map(is_linear, layers)):

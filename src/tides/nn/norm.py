@@ -15,7 +15,7 @@ _ONE_STEP = "norm: one valid step has no variance; train with at least two steps
 
 
 class Statistics(NamedTuple):
-    """Mean and variance of each channel with which a batch was normalised."""
+    """Mean and variance of each channel used to normalise a batch."""
 
     mean: Tensor
     var: Tensor
@@ -43,7 +43,7 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(width))
 
     def statistics(self, x: Tensor, valid: Tensor | None = None) -> Statistics:
-        """Of this batch in training (updating the running ones), the running ones in evaluation."""
+        """Those of this batch in training (which updates the running ones), the running ones in evaluation."""
         if not self.training:
             return Statistics(self.running_mean, self.running_var)
         count, mean, var = _moments(x, valid)
@@ -59,7 +59,7 @@ class MaskedBatchNorm(nn.Module):
         return Statistics(mean, var)
 
     def running(self, x: Tensor, valid: Tensor | None) -> RunningNorm:
-        """The running statistics for an operator that finds those of the batch `x` itself."""
+        """The running statistics, for an operator that computes those of the batch `x` itself."""
         if self.training:
             rows = x.shape[:-1].numel()
             if rows < 2 or (valid is not None and values_can_be_checked(x) and valid.sum() < 2):
@@ -73,7 +73,7 @@ class MaskedBatchNorm(nn.Module):
         return torch.addcmul(shift, x, scale)
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """`normalise` as a call that hooks see."""
+        """`normalise`, as a call that triggers hooks."""
         return self.normalise(x, statistics)
 
     def affine(self, statistics: Statistics) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ def _join(gather: Gather, count: Tensor | int, mean: Tensor, var: Tensor) -> tup
 
 @contextmanager
 def joint_statistics(model: nn.Module, gather: Gather) -> Iterator[None]:
-    """Within this context the model's batch norms normalise with the valid steps of all processes."""
+    """A context in which the model's batch norms normalise with the valid steps of all processes."""
     norms = [module for module in model.modules() if isinstance(module, MaskedBatchNorm)]
     for norm in norms:
         norm.gather = gather
@@ -131,14 +131,14 @@ class RowNorm(nn.Module):
         self.kind, self.eps = kind, eps
 
     def statistics(self, x: Tensor, valid: Tensor | None = None) -> None:
-        """A row needs none but its own."""
+        """None: a row needs no statistics but its own."""
 
     def normalise(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
         centred = x - x.mean(-1, keepdim=True) if self.kind == "layer" else x
         return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
 
     def forward(self, x: Tensor, statistics: Statistics | None = None) -> Tensor:
-        """`normalise` as a call that hooks see."""
+        """`normalise`, as a call that triggers hooks."""
         return self.normalise(x, statistics)
 
 

@@ -1,4 +1,4 @@
-"""Autocast ends where states begin."""
+"""Autocast is switched off where states are computed."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Inside, nothing is rounded to half precision: a recurrence adds up what rounding leaves at every step.
+    """A context without half precision: a recurrence would add up rounding errors over all steps.
 
     Encoder and heads still run in the precision that `torch.autocast` chooses.
     """
-    # Shapes without numbers are rounded by nobody, and torch has no autocast for them.
+    # Meta tensors have no values to round, and torch has no autocast for them.
     if x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)

@@ -22,7 +22,7 @@ class TaggedParameter(NamedTuple):
 
 
 def set_tags(module: nn.Module, **tags: Tag) -> None:
-    """Tag parameters that `module` itself owns; what is not tagged is `decayed` if it is a matrix, else `plain`."""
+    """Tag parameters that `module` itself owns; an untagged parameter is `decayed` if it is a matrix, else `plain`."""
     module.__dict__.setdefault("_optimiser_tags", {}).update(tags)
 
 

@@ -19,7 +19,7 @@ class Timeline(NamedTuple):
     """Where the queries stand."""
 
     def merge(self, rows: Tensor, questions: Tensor) -> Tensor:
-        """Rows (b, l, d) and what stands at the queries (b, q, d), on the timeline: (b, n, d)."""
+        """Rows (b, l, d) of observations and (b, q, d) of queries on the timeline: (b, n, d)."""
         both = torch.cat([rows, questions], dim=1)
         return both.gather(1, self.order.unsqueeze(-1).expand(*self.order.shape, both.shape[-1]))
 

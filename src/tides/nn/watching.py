@@ -1,4 +1,4 @@
-"""Whether somebody looks at modules: then they are called one by one, and not as parts of something larger."""
+"""Whether hooks watch modules: such modules are called one by one, not as parts of something larger."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

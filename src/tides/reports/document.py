@@ -62,7 +62,7 @@ class Document:
 
 
 def insert(tables: str, page: Path) -> None:
-    """Replace what stands between the result marks of `page` with `tables`."""
+    """Replace the text between the results marks of `page` with `tables`."""
     try:
         text = page.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -44,7 +44,9 @@ def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -
 
 
 def as_written(name: str) -> str:
-    """A name from somebody's data as a label: matplotlib takes what stands between dollars for mathematics."""
+    """A name from a user's data as a label, with dollars escaped: matplotlib takes text between dollars for
+    mathematics.
+    """
     return name.replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""The page of a model that was trained or scored on somebody's own table, drawn from its record alone."""
+"""The page of a model that was trained or scored on a user's own table, drawn from its record alone."""
 
 from pathlib import Path
 from typing import Any

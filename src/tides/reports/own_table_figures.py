@@ -1,4 +1,4 @@
-"""Pictures of a model on somebody's own table: learning, classes, probabilities, numbers, forecasts."""
+"""Figures of a model on a user's own table: learning, classes, probabilities, numbers, forecasts."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -10,9 +10,9 @@ from tides.records import Record, read_records
 
 
 def load_records(folder: Path, where: Sequence[str] = (), *, experiments: Sequence[str]) -> tuple[list[Record], int]:
-    """Complete, real records of `experiments` below `folder` and the number of `--quick` ones that were left out.
+    """Complete, real records of `experiments` below `folder`, and the number of `--quick` ones that were left out.
 
-    At least one; `where` chooses as `choose` does.
+    There must be at least one; `where` selects as in `choose`.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; run the experiment first")
@@ -41,7 +41,7 @@ def check_experiments(records: Sequence[Record], experiments: Sequence[str], pla
 def choose(records: Sequence[Record], where: Sequence[str]) -> list[Record]:
     """Drop records whose configuration has another value than `key=value` says at a dotted key.
 
-    One without that key is kept; what no record has, key or combination of values, raises.
+    A record without that key is kept; an error is raised if no record has the key, or the combination of values.
     """
     kept = [(record, settings(record.config)) for record in records]
     known = {key for _, found in kept for key in found}

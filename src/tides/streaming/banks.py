@@ -22,7 +22,7 @@ from tides.streaming.leaves import Leaves, ModelState, from_leaves, to_leaves
 
 StreamModel = Backbone | Forecaster | SequenceClassifier | SequenceRegressor
 Rows = NDArray[np.int64]
-# Rows that go through the model together: more would leave the processor's caches.
+# Rows that go through the model together; more would not fit the processor's caches.
 _CHUNK = 1024
 
 
@@ -38,7 +38,7 @@ class Bank(ABC):
 
     @abstractmethod
     def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
-        """One observation of each row (none named twice); the answers, or None where `peek` gives them."""
+        """One observation of each row (no row twice); the answers, or None if `peek` gives them."""
 
     @abstractmethod
     def read(self, row: int, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
@@ -50,15 +50,15 @@ class Bank(ABC):
 
     @abstractmethod
     def put(self, rows: Any, leaves: Leaves) -> None:
-        """Put states in place."""
+        """Replace the states of these rows."""
 
     @abstractmethod
     def reset(self, rows: Rows) -> None:
-        """These streams have seen nothing."""
+        """Put these streams back to the state before any observation."""
 
     @abstractmethod
     def grow(self, capacity: int) -> None:
-        """More rows, fresh ones."""
+        """Add empty rows."""
 
     def peek(self, rows: Rows, elapsed: Tensor, static: Tensor | None) -> Tensor:
         """Answers at `elapsed` (n,) after each row's last observation; a forecaster's (n, q, c) for elapsed (n, q)."""
@@ -102,7 +102,7 @@ class ModuleBank(Bank):
         return answer
 
     def _seen(self, observed: Tensor) -> Tensor | None:
-        """Nothing is said where the model asks nothing: it was built for complete rows."""
+        """The mask to pass to the model; None if a model without mask channels gets complete rows."""
         return observed if self.backbone.config.mask_channels is True or not bool(observed.all()) else None
 
     def get(self, rows: Any) -> Leaves:
@@ -154,7 +154,7 @@ class CompiledBank(Bank):
 
 
 class CompiledHeadBank(CompiledBank):
-    """A head with static covariates: its backbone is compiled, the pool and the linear map are a few small products."""
+    """A head with static covariates: its backbone is compiled; pooling and the linear map are a few small products."""
 
     def __init__(self, model: SequenceClassifier | SequenceRegressor, capacity: int) -> None:
         Bank.__init__(self, model)
@@ -193,7 +193,7 @@ class CompiledHeadBank(CompiledBank):
 
 
 def make_bank(model: StreamModel, capacity: int, compiled: bool | None) -> Bank:
-    """The compiled step where asked for, or with None where the model has one; the model's own `step` otherwise."""
+    """The compiled step if `compiled` is true, or if it is None and the model has one; else the model's own `step`."""
     if compiled is False:
         return ModuleBank(model, capacity)
     try:

@@ -19,10 +19,10 @@ class StreamClock:
     """Reads times as the training data's time column was read.
 
     Numbers count in the model's unit, and durations are converted to it. Dates (`datetime`, `numpy.datetime64`, ISO
-    8601 text) become the time since `origin`, the instant that time 0 stood for in training (1970 where the model
-    knows none); a model that was trained on dates takes no numbers, whose unit and beginning nobody could know. A date
-    without a zone is UTC. Dates are subtracted as whole nanoseconds, and numbers beyond 2⁵³ count from the `offset` of
-    the training data, so that nothing is lost to rounding.
+    8601 text) become the time since `origin`, the date of time 0 in training (1970 if the model knows none). A model
+    that was trained on dates takes no numbers, since their unit and origin would be unknown. A date without a zone is
+    UTC. Dates are subtracted as whole nanoseconds, and numbers beyond 2⁵³ count from the `offset` of the training data,
+    so nothing is lost to rounding.
     """
 
     def __init__(self, unit: str | None = None, origin: str | None = None, offset: int = 0) -> None:
@@ -30,7 +30,7 @@ class StreamClock:
         self._zero = 0 if origin is None else _nanoseconds(_read_origin(origin))
 
     def encode(self, t: Any) -> float:
-        """One time; raises `DataError` for what is no time."""
+        """One time as a number; raises `DataError` for anything else."""
         if (isinstance(t, np.generic) and t.dtype.kind in "fiu") or (hasattr(t, "detach") and t.ndim == 0):
             t = t.item()
         if isinstance(t, (float, int)) and not isinstance(t, bool):
@@ -45,7 +45,7 @@ class StreamClock:
         raise DataError(f"t: found {t!r}, wanted a number, a date or ISO 8601 text")
 
     def _encode_duration(self, t: Any) -> float:
-        """A duration is a time of its own where the model's times have no date."""
+        """A duration, which counts as a time only if the model's times have no date."""
         passed = t.to_timedelta64() if hasattr(t, "to_timedelta64") else np.timedelta64(t)
         if self.unit is None or self.origin is not None or np.isnat(passed):
             known = "are dates" if self.origin is not None else "have no unit" if self.unit is None else "are durations"
@@ -71,7 +71,7 @@ class StreamClock:
         return np.array([self.encode(t) for t in ([times] if single else times)])
 
     def decode(self, time: float) -> str:
-        """A time in words: the date where the model knows what time 0 stands for, the number otherwise."""
+        """A time for messages: the date if the model knows the date of time 0, else the number."""
         if self.origin is None or self.unit is None or not np.isfinite(time):
             return str(self.offset + round(time)) if self.offset and np.isfinite(time) else f"{time:.15g}"
         nanoseconds = self._zero + round(time * seconds_per(self.unit) * 1e9)
@@ -80,7 +80,7 @@ class StreamClock:
         return f"{time:.15g} {self.unit} after {self.origin}"
 
     def duration(self, value: Any, name: str) -> float:
-        """How long, in the model's unit: a number, "6h" or a timedelta."""
+        """A duration in the model's unit, from a number, "6h" or a timedelta."""
         return duration_in(value, self.unit, name)
 
     def _check_numbers(self, *found: float) -> None:

@@ -1,4 +1,4 @@
-"""`DurableSession`: a session that a killed process leaves without losing an observation or counting one twice."""
+"""`DurableSession`: a session that survives a killed process without losing an observation or counting one twice."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -44,7 +44,7 @@ class DurableSession:
             opened.enter_context(_lock(self.folder / "lock"))
             self._journal = opened.enter_context(closing(Journal(self.folder / "journal.jsonl", sync=sync)))
             self._recover()
-            # Nobody could let go of a folder that cannot be followed; of this one `close` does.
+            # A folder that cannot be followed is released at once, this one by `close`.
             self._opened = opened.pop_all()
 
     def _recover(self) -> None:
@@ -69,7 +69,7 @@ class DurableSession:
         if fresh:
             self.applied, self.numbered = fresh[-1].number, fresh[-1].numbered
         elif not self._snapshot.exists():
-            # A journal does not say whose it is, and knows nothing of streams that the session brings along.
+            # The journal alone names neither the model nor the streams that the session already has.
             self.snapshot()
 
     def take(self, events: Sequence[Event]) -> list[Outcome]:
@@ -122,7 +122,7 @@ class DurableSession:
         return outcomes[0].answer
 
     def _event(self, number: int, t: Any, x: Any, key: Any, static: Any, at: Any) -> Event:
-        """Checked as a line of JSON is: what cannot be read back from the journal is not written to it."""
+        """Check as for a line of JSON: what could not be read back from the journal is not written to it."""
         session = self.session
         time, row = session.clock.encode(t), session.profile.row(x, session.channels)
         if not np.isfinite(time):
@@ -160,7 +160,7 @@ class DurableSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error the session may be half way through an observation; the journal knows better.
+        # After an error the session may have taken in half an observation; the journal is right.
         if kind is None:
             self.close()
         else:

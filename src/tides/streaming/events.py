@@ -35,7 +35,7 @@ class Event:
     """Whether the number came with the event."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a journal: `t` alone would not say whether a number counts from the clock's offset."""
+        """As JSON for a journal, where `t` alone would not say whether a number counts from the clock's offset."""
         x = [None if np.isnan(value) else value for value in self.x.tolist()]
         seq = self.number if self.numbered else None
         optional = {"key": self.key, "static": self.static, "at": self.at, "seq": seq}
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an event."""
+    """The result of an event."""
 
     event: Event
     status: Status
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def parse_event(text: bytes | str, number: int, session: StreamSession) -> Event:
-    """One line of JSON; `DataError` says what is wrong with it."""
+    """The event in one line of JSON; `DataError` says what is wrong with it."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -111,13 +111,15 @@ def remember_event(content: dict[str, Any], number: int, session: StreamSession)
 
 
 def _recall_time(t: Any, session: StreamSession) -> float:
-    """From a journal of earlier versions: `DurableSession.step` wrote encoded times, which are floats, and `tides
-    stream` what its lines held."""
+    """A time from a journal of earlier versions.
+
+    There, `DurableSession.step` wrote encoded times, which are floats, and `tides stream` what its lines held.
+    """
     return t if isinstance(t, float) else session.clock.encode(t)
 
 
 def plain_json(value: Any, name: str) -> Any:
-    """Numbers and tables of numpy as JSON has them; `DataError` where that cannot be."""
+    """numpy numbers and arrays as plain JSON values; `DataError` if that is impossible."""
     try:
         return json.loads(json.dumps(value, default=lambda found: found.tolist()))
     except (AttributeError, TypeError, ValueError):
@@ -125,19 +127,19 @@ def plain_json(value: Any, name: str) -> Any:
 
 
 def check_key(key: Any) -> str | int | None:
-    """A stream's name that JSON gives back as it was."""
+    """A stream's name, checked to survive a round trip through JSON."""
     if key is None or (isinstance(key, int) and not isinstance(key, bool)) or (isinstance(key, str) and _is_utf8(key)):
         return key
     raise unusable_key(key)
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether no half of a surrogate pair stands alone in it."""
+    """Whether text can be encoded: half of a surrogate pair alone cannot."""
     return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def apply_events(session: StreamSession, events: Sequence[Event]) -> list[Outcome]:
-    """Take in events in this order, together where they ask for the same offsets."""
+    """Take in events in this order, together if they ask for the same offsets."""
     outcomes: list[Outcome] = []
     for at, group in groupby(events, key=lambda event: event.at):
         batch = list(group)
@@ -203,10 +205,10 @@ def _named(values: NDArray[np.float64], names: Sequence[str] | None, prefix: str
 
 
 def _beside(taken: Sequence[str], values: dict[str, float | None]) -> dict[str, Any]:
-    """Values that stand beside other fields; under a field of their own where a channel has the name of one."""
+    """Values by channel beside other fields, or under a field of their own if a channel has the name of one."""
     return {"values": values} if any(name in values for name in taken) else values
 
 
 def _short(value: float) -> float | None:
-    """Seven significant digits: what single precision holds. JSON knows finite numbers alone."""
+    """Seven significant digits, as many as single precision holds; numbers that are not finite are null."""
     return float(f"{value:.7g}") if np.isfinite(value) else None

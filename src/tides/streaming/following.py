@@ -16,7 +16,7 @@ from tides.streaming.session import StreamSession
 
 @dataclass
 class Tally:
-    """What became of the lines."""
+    """Counts of what happened to the lines."""
 
     lines: int = 0
     malformed: int = 0
@@ -26,9 +26,10 @@ class Tally:
 
 @dataclass
 class Following:
-    """How lines are read and answered. `report(line, problem)` hears of malformed lines, which `strict` makes fatal.
+    """How lines are read and answered.
 
-    `live`: the source goes on where it was and does not begin again with its first line.
+    `report(line, problem)` is called for malformed lines; with `strict` they are fatal. With `live`, the source
+    continues where it was instead of beginning with its first line again.
     """
 
     session: StreamSession
@@ -61,12 +62,12 @@ class Following:
                     numbered = event.numbered
                     events.append(event)
             finally:
-                # A fatal line does not take the good ones before it along.
+                # The good lines before a fatal one are still answered.
                 self._answer(events, tally)
         return tally
 
     def _parse(self, lines: list[bytes | None], tally: Tally) -> Iterator[Event]:
-        # Lines that were counted before are passed over without a look; numbers of their own need one.
+        # Lines counted before are skipped unread; with `seq`, lines must be read to know their number.
         applied, numbered = (0, None) if self.durable is None else (self.durable.applied, self.durable.numbered)
         for line in lines:
             tally.lines += 1

@@ -1,4 +1,4 @@
-"""`Intake`: decides about every observation by the policy and brings the accepted ones to the model."""
+"""`Intake`: decides about every observation by the policy and passes the accepted ones to the model."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from tides.streaming.round import Positions, Round
 from tides.streaming.table import Floats, Key, StreamTable, are_different
 from tides.streaming.undo import undone_on_error
 
-# As in training: a predicted spread never falls below this share of the target's scale.
+# As in training, a predicted spread is at least this share of the target's scale.
 SMALLEST_SPREAD = 1e-3
 
 
@@ -64,7 +64,7 @@ class Intake:
         return row
 
     def begin_history(self, row: int, floor: float) -> None:
-        """From here on late observations can be put in their place, those before `floor` excepted."""
+        """Start keeping the history that late observations need; those before `floor` are still refused."""
         if self.policy.late == "replay":
             self.histories[row] = History(self.policy.history, self._save(row), floor)
 
@@ -83,9 +83,10 @@ class Intake:
         *,
         all_or_none: bool = False,
     ) -> Answers:
-        """Observations in this order; every one ends with a status, and the bad ones change nothing.
+        """Take in observations in this order; each ends with a status, and rejected ones change nothing.
 
-        With `all_or_none`, for keys that are all different, a rejected one raises, and none of them changes anything.
+        With `all_or_none`, for keys that are all different, a rejected one raises an error and none of them changes
+        anything.
         """
         status: list[Status] = ["taken"] * len(keys)
         reasons: dict[int, str] = {}
@@ -154,7 +155,7 @@ class Intake:
     def step(
         self, rows: Rows, t: Floats, x: Floats, gaps: Floats, static: Sequence[StaticRow | None] | None = None
     ) -> None:
-        """Accepted observations, one of each row, and what static covariates came with them (None: nothing)."""
+        """Accepted observations, one per row, with their static covariates (None: nothing)."""
         answer = self.bank.step(rows, *self._tensors(x, self.table.static[rows], gaps), self.static(rows))
         self.table.last[rows], self.table.newest[rows] = t, x
         self.table.count[rows] += 1
@@ -166,13 +167,13 @@ class Intake:
                 self.histories[row].append(time, value.copy(), given, partial(self._save, row))
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
-        """Where values (n, d) are beyond what the model's arithmetic can hold."""
+        """Whether values (n, d) are too large for the model's arithmetic."""
         large: NDArray[np.bool_] = np.abs(values) > self.largest_value
         return large
 
     @torch.no_grad()
     def read(self, row: int, times: Floats, values: Floats) -> bool:
-        """A plain stretch of one stream at once; False, and nothing is changed, where its answer is not finite."""
+        """A stretch of one stream at once; False, with nothing changed, if its answer is not finite."""
         before, answer = self._leaves(row), self.table.answers[row].copy()
         self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
         if not np.isfinite(self.answers(np.array([row]), np.array(0.0))).all():
@@ -186,7 +187,7 @@ class Intake:
 
     @torch.no_grad()
     def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
-        """Put a late observation in its place and take in again what came after it; an error changes nothing."""
+        """Insert a late observation where it belongs and take in again what came after it; an error changes nothing."""
         with undone_on_error(self, key):
             row = self.table.row(key)
             history = self.histories[row]
@@ -227,14 +228,14 @@ class Intake:
 
 
 def largest_number(dtype: torch.dtype, scale: Tensor) -> Floats:
-    """How large numbers of this scale may be: the layer squares them, and a square must not overflow."""
+    """The largest number allowed for this scale: the layer squares values, and a square must not overflow."""
     largest = torch.finfo(dtype).max
     bound: Floats = np.minimum(np.sqrt(largest) * scale.double().numpy(force=True), largest)
     return bound
 
 
 def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
-    """Positions in groups that name every key at most once, in order."""
+    """Positions in groups, in order, in which every key occurs at most once."""
     if are_different(keys):
         yield np.arange(len(keys))
         return
@@ -250,14 +251,14 @@ def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
 
 
 def _softmax(logits: Floats) -> Floats:
-    """By numpy: torch would wake a second thread for two numbers, and a busy machine takes its time to wake one."""
+    """Softmax in numpy: torch would wake a second thread for two numbers, which takes long on a busy machine."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     shares: Floats = powers / powers.sum(-1, keepdims=True)
     return shares
 
 
 def _joins_static(model: StreamModel, profile: Profile) -> bool:
-    """Whether static columns are further channels of every row, as an estimator trains forecasters."""
+    """Whether static columns are additional channels of every row, as in estimators' forecasters."""
     if not isinstance(model, Forecaster) or profile.channels is None or not profile.static:
         return False
     return len(profile.channels) + profile.static_width == model.config.input_size

@@ -10,12 +10,11 @@ from tides.errors import DataError
 
 
 class Journal:
-    """An append-only file of lines: `[number, event]` as JSON, and `[number]` once it is answered up to there; behind
-    each a blank and its checksum.
+    """An append-only file of lines: `[number, event]` as JSON, and `[number]` once everything up to it was answered.
 
-    Every append is one write of whole lines. A process killed inside it leaves a torn last line, which `read` removes:
-    nobody has been told of it yet. With `sync` the lines also survive a loss of power. A line that the disk has changed
-    raises `DataError`.
+    Each line ends with a blank and its checksum. Every append is one write of whole lines. A process killed during a
+    write leaves a torn last line, which `read` removes: nobody has been told of it yet. With `sync`, the lines also
+    survive a power failure. A line that the disk has changed raises `DataError`.
     """
 
     def __init__(self, path: Path, *, sync: bool = False) -> None:
@@ -25,7 +24,7 @@ class Journal:
         self._sync_folder()
 
     def read(self) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """All events with their numbers, and up to which number they were answered."""
+        """All events with their numbers, and the number up to which they were answered."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
@@ -48,11 +47,11 @@ class Journal:
         self._write("".join(_line([number, event]) for number, event in events))
 
     def mark(self, number: int) -> None:
-        """Everything up to this number has been answered."""
+        """Note that everything up to this number has been answered."""
         self._write(_line([number]))
 
     def clear(self) -> None:
-        """Everything in it is part of a snapshot, which lies in the same folder."""
+        """Empty the journal, once a snapshot in the same folder contains everything in it."""
         self._sync_folder()
         self._file.truncate(0)
 
@@ -64,7 +63,7 @@ class Journal:
         return self._file.closed
 
     def _sync_folder(self) -> None:
-        """The names of new files survive a loss of power as well."""
+        """Make the names of new files survive a power failure, too."""
         if self.sync and os.name == "posix":  # others cannot open folders
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
@@ -80,7 +79,7 @@ class Journal:
             if self.sync:
                 os.fsync(self._file.fileno())
         except OSError:
-            # A full disk must not leave half a line for a later one to be joined to, nor a whole one to be sent again.
+            # On a full disk, remove what was written: half a line would join the next, a whole one would count twice.
             self._file.truncate(before)
             raise
 
@@ -91,7 +90,7 @@ def _line(content: list[Any]) -> str:
 
 
 def _checked(line: bytes) -> bytes:
-    """What a line holds; `ValueError` where that is not what was written."""
+    """The content of a line; `ValueError` if it differs from what was written."""
     if line.endswith(b"]"):  # earlier versions wrote no checksums
         return line
     text, _, found = line.rpartition(b" ")

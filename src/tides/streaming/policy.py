@@ -39,7 +39,7 @@ class StreamPolicy:
 
 @dataclass(frozen=True)
 class Answers:
-    """What `step_many` says about n observations."""
+    """The answers of `step_many` to n observations."""
 
     values: NDArray[np.float64]
     """(n, …): the task's answer for the stream as it is after each observation; NaN where it was rejected and the

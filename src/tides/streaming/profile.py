@@ -1,4 +1,4 @@
-"""What a model folder says about the data it was trained on: names, unit, classes, static columns."""
+"""What a model folder knows about its training data: names, unit, classes, static columns."""
 
 import json
 import sys
@@ -51,13 +51,13 @@ class StaticRow(NamedTuple):
     named: NDArray[np.bool_]
 
     def over(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What was named, and the rest as it was before."""
+        """These covariates, completed by earlier ones."""
         return np.where(self.named, self.values, before)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Read from the metadata of a model folder; every field may be absent, and then positions are used for names."""
+    """Read from the metadata of a model folder. Every field may be missing; positions then take the place of names."""
 
     channels: tuple[str, ...] | None = None
     unit: str | None = None
@@ -153,7 +153,7 @@ class Profile:
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:
-    """What an estimator wrote beside its network; empty for a folder of `tides.save` alone."""
+    """The facts an estimator wrote beside its network; empty for a folder of `tides.save` alone."""
     path = Path(folder) / "estimator.json"
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
@@ -168,7 +168,7 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
 
 
 def _spread_units(source: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Scale of the targets times what calibration found the spread to be short of."""
+    """The scale of the targets, times the factor by which calibration widened the spread."""
     if not source.get("gaussian"):
         return None
     scale = source["spread_scale"]
@@ -182,12 +182,12 @@ def _plain(x: Any) -> Any:
 
 
 def _unmasked(x: NDArray[Any]) -> NDArray[Any]:
-    """What is masked is missing, whatever stands behind the mask."""
+    """Masked values as NaN, whatever is behind the mask."""
     return np.ma.filled(x.astype(np.float64), np.nan) if isinstance(x, np.ma.MaskedArray) else x
 
 
 def _is_missing(value: Any) -> bool:
-    """None, or what pandas writes instead."""
+    """None, or a missing value of pandas."""
     pandas = sys.modules.get("pandas")
     return value is None or (pandas is not None and value is pandas.NA)
 

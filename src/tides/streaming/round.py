@@ -19,7 +19,7 @@ Positions = NDArray[np.int64]
 
 
 class Round:
-    """Who is accepted, and why not: `verdicts` other than "taken" and `reasons`, by position."""
+    """Which observations are accepted, and why not: `verdicts` other than "taken" and `reasons`, by position."""
 
     def __init__(self, intake: "Intake", keys: list[Key], t: Floats, x: Floats, static: list[Any] | None) -> None:
         self.intake, self.keys, self.t, self.x, self.static = intake, keys, t, x, static
@@ -38,7 +38,7 @@ class Round:
         self.elapsed = np.where(fresh, intake.first_gap(t), self.gap) if fresh.any() else self.gap
 
     def decide(self) -> None:
-        """Say of every observation whether it is accepted; nothing changes yet."""
+        """Decide for every observation whether it is accepted; nothing changes yet."""
         intake, policy = self.intake, self.intake.policy
         self._close(~np.isfinite(self.t), "rejected", lambda i: f"t: found {self.t[i]}, wanted a finite time")
         self._close(intake.is_too_large(self.x).any(1), "rejected", self._describe_large)
@@ -46,7 +46,7 @@ class Round:
         if intake.complete_rows:
             self._close(np.isnan(self.x).any(1), "rejected", lambda i: "x: missing, but the model has no mask channels")
         if intake.calibration.first_policy == "start":
-            # Where late ones are not replayed they are refused as late ones.
+            # Without replay, such a time in a known stream is refused as late.
             early = (self.t < 0) & (np.isnan(self.last) | (policy.late == "replay"))
             self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
@@ -67,7 +67,7 @@ class Round:
             raise DataError(f"stream {self.keys[min(refused)]!r}: {self.reasons[min(refused)]}")
 
     def act(self) -> Rows:
-        """Bring what is accepted to the model; the rows of all streams that are known afterwards."""
+        """Pass accepted observations to the model; returns the rows of all streams that are known afterwards."""
         late = self.open & (self.gap < 0)
         for i in np.flatnonzero(late).tolist():
             self.intake.replay(self.keys[i], float(self.t[i]), self.x[i].copy(), self.given.get(i))
@@ -89,8 +89,10 @@ class Round:
         intake.step(self.rows[taken], self.t[taken], self.x[taken], self.elapsed[taken], static)
 
     def repair(self, answers: Floats) -> list[int]:
-        """Streams whose answers (n, …) are not finite start anew with the observation, or without it if it alone is
-        more than the model can take; their positions."""
+        """Restart streams whose answers (n, …) are not finite; returns their positions.
+
+        They start again with this observation, or without it if it alone is more than the model can take.
+        """
         intake = self.intake
         broken: list[int] = []
         whole = np.isfinite(answers)
@@ -98,7 +100,7 @@ class Round:
             return broken
         finite = whole.reshape(len(answers), -1).all(1)
         for i in np.flatnonzero(~finite & (self.rows >= 0)).tolist():
-            # A stream that answers now is sound, however far ahead it was asked.
+            # A stream with a finite answer for now is sound, whatever it answers far ahead.
             if self.verdicts.get(i) in ("ignored", "rejected") or self._answers_now(i):
                 continue
             broken.append(i)
@@ -120,7 +122,7 @@ class Round:
         self.intake.begin_history(int(row[0]), float(self.t[i]))
 
     def _take_static(self) -> None:
-        """Static features come with a stream's first observation; later ones replace what they name."""
+        """Static features of a stream's first observation; later ones replace what they name."""
         intake = self.intake
         for i in np.flatnonzero(self.open).tolist():
             static, row = None if self.static is None else self.static[i], self.rows[i]
@@ -153,7 +155,7 @@ class Round:
                 self._refuse(i, verdict, reason(i))
 
     def _describe_too_late(self, i: int) -> str | None:
-        """Why an observation cannot be put in its place; None where it can."""
+        """Why an observation cannot be inserted where it belongs; None if it can."""
         intake, t, history = self.intake, float(self.t[i]), self.intake.histories[int(self.rows[i])]
         if t < history.floor:
             return f"the earliest state kept is of {intake.clock.decode(history.floor)}"
@@ -165,7 +167,7 @@ class Round:
         return None
 
     def _is_repeated(self) -> NDArray[np.bool_]:
-        """The newest observation again, or another one of its time that is still kept."""
+        """Whether this is the newest observation again, or another one at its time that is still kept."""
         intake, now = self.intake, self.gap == 0
         same: NDArray[np.bool_] = now & same_rows(self.x, intake.table.newest[self.rows])
         if intake.histories:

@@ -28,14 +28,15 @@ _FIRST_CAPACITY = 16
 
 
 class StreamSession:
-    """Follows streams with a causal model; `step` takes in an observation and gives the task's answer now.
+    """Follows streams with a causal model; `step` takes in an observation and returns the answer for now.
 
     A classifier answers with the class probabilities of everything seen so far, a regressor with its numbers, a
     forecaster with its forecasts at the offsets `at`, a backbone with its features. Times are numbers in the model's
-    unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called
-    0, 1, 2, …, and any other `key` begins a stream of its own. `late`, `duplicate`, `reset_after` and `history` are the
-    fields of `StreamPolicy`. `compiled=None` takes the compiled step where the model has one. A model in training mode
-    is copied. A session belongs to one thread.
+    unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called 0,
+    1, 2, …, and any other `key` starts a stream of its own.
+
+    `late`, `duplicate`, `reset_after` and `history` are the fields of `StreamPolicy`. `compiled=None` uses the compiled
+    step if the model has one. A model in training mode is copied. A session belongs to one thread.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class StreamSession:
         check_model_dtype((model if isinstance(model, Backbone) else model.backbone).calibration.shift)
         if isinstance(streams, bool) or not isinstance(streams, int) or streams < 1:
             raise ConfigError(f"streams: found {streams!r}, wanted an integer ≥ 1")
-        # In training mode it belongs to somebody else, who goes on with it.
+        # In training mode the model is still in use elsewhere.
         self.model = copy.deepcopy(model).eval() if any(part.training for part in model.modules()) else model
         self.streams = streams
         self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
@@ -90,9 +91,9 @@ class StreamSession:
     def step(self, t: Any, x: Any, key: Key = None, *, static: Any = None, at: Any = None) -> NDArray[np.float64]:
         """Take in the observation `x` (d,) at `t` and answer: (k,) or, for several offsets `at`, (q, c).
 
-        With `streams` > 1 and no key, x (streams, d) is one observation of every stream, `t` one time or one each.
-        Where one is rejected the call raises `DataError` and changes nothing; one that is ignored changes nothing.
-        `static` comes with a stream's first observation; a later one replaces what it names from there on.
+        With `streams` > 1 and no key, x (streams, d) is one observation of every stream, `t` one time or one each. A
+        rejected observation raises `DataError` and changes nothing; an ignored one changes nothing. Give `static` with
+        a stream's first observation; a later one replaces what it names from then on.
         """
         if key is None and self.streams > 1:
             return self._step_all(t, x, static, at)
@@ -118,8 +119,10 @@ class StreamSession:
     def step_many(
         self, keys: Sequence[Key], times: Any, X: Any, *, static: Sequence[Any] | None = None, at: Any = None
     ) -> Answers:
-        """One observation of each key, X (n, d), in this order; a key may come several times. Nothing raises for a
-        single bad observation: its status and the reason are in the answers."""
+        """One observation of each key, X (n, d), in this order; a key may occur several times.
+
+        A single bad observation raises nothing: its status and the reason are in the answers.
+        """
         if not np.iterable(keys):
             raise DataError(f"keys: found {keys!r}, wanted one key for each observation")
         return self._take(list(keys), self.clock.encode_all(times), X, static, at)
@@ -149,9 +152,10 @@ class StreamSession:
     def catch_up(
         self, times: Any, values: Any, key: Key = None, *, static: Any = None, at: Any = None
     ) -> NDArray[np.float64]:
-        """Take in a stretch of past observations, values (l, d) at times (l,), at once; the answer after the last.
+        """Take in a stretch of past observations at once, values (l, d) at times (l,); returns the answer after the
+        last.
 
-        A row that would be rejected is named, and nothing of the stretch is taken.
+        If a row would be rejected, the error names it and nothing of the stretch is taken.
         """
         encoded, rows = self.clock.encode_all(times), self.profile.rows(values)
         if encoded.ndim != 1 or len(encoded) == 0 or rows.shape != (len(encoded), self.channels):
@@ -166,7 +170,7 @@ class StreamSession:
             return self._catch_up(encoded, rows, key, static, at)
 
     def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
-        # The first goes through every check; the rest at once where nothing about it needs a decision.
+        # The first row goes through every check; the rest is read at once if nothing in it needs a decision.
         answer = self._step_stretch(times, values, 0, key, static, at)
         replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
         done, plain = 1, max(1, len(times) - replayable)

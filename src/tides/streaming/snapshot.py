@@ -119,7 +119,7 @@ def _stack(rows: list[NDArray[Any]], width: int, dtype: type[np.generic]) -> Ten
 
 
 def _unpack_histories(state: dict[str, Tensor], intake: "Intake", rows: "Rows") -> list[History]:
-    """Each with the size it was kept with: another policy holds for streams that begin under it."""
+    """The histories of all streams, each with its own size: the policy may differ for streams that begin later."""
     fresh = intake.bank.fresh
     times, values = state["history.times"].tolist(), list(state["history.values"].numpy().copy())
     told: list[StaticRow | None] = [None] * len(times)

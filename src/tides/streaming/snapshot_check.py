@@ -1,4 +1,4 @@
-"""Whether tensors are the state of a session, before anything of the session is given up for them."""
+"""Checks that tensors are the state of a session, before the session gives anything up for them."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 class Form(NamedTuple):
-    """What a tensor must be."""
+    """The wanted dtype and shape of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -42,13 +42,13 @@ def check_state(session: "StreamSession", state: Mapping[str, Tensor]) -> list[A
 
 
 def checksum(content: Tensor | str) -> str:
-    """Changes with every damage that a disk or a cable does."""
+    """A number that changes if the tensor is damaged."""
     data = content.encode() if isinstance(content, str) else content.contiguous().numpy(force=True).tobytes()
     return f"{crc32(data):08x}"
 
 
 def check_keys(keys: list[Any]) -> None:
-    """Text and whole numbers come back from JSON as they were."""
+    """Check that keys are text or whole numbers, which survive a round trip through JSON."""
     for key in keys:
         if key is not None and not isinstance(key, (str, int)):
             raise DataError(f"keys: found {key!r}, wanted text or whole numbers to store a session")

@@ -1,4 +1,4 @@
-"""A stretch of past observations: what is wrong with it, and whether the model may read it at once."""
+"""A stretch of past observations: what is wrong with it, and whether the model may read it in one piece."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_plain(intake: "Intake", row: int, times: Floats, values: Floats) -> bool:
-    """Whether a stretch holds nothing that the policy must decide about."""
+    """Whether a stretch contains nothing that the policy must decide about."""
     before = np.concatenate([intake.table.last[[row]], times])
     gaps = np.diff(before)
     fine = (gaps >= 0) & (gaps <= min(intake.silence, intake.largest_gap)) & ~intake.is_too_large(values).any(1)
@@ -22,7 +22,7 @@ def is_plain(intake: "Intake", row: int, times: Floats, values: Floats) -> bool:
 
 
 def _has_repeats(intake: "Intake", row: int, times: Floats, values: Floats) -> bool:
-    """Whether a stretch repeats an observation that a step would know again."""
+    """Whether a stretch repeats an observation that a step would recognise."""
     before = np.concatenate([intake.table.newest[[row]], values])
     repeated = (np.diff(times, prepend=intake.table.last[row]) == 0) & same_rows(before[1:], before[:-1])
     if repeated.any() or row not in intake.histories:
@@ -36,9 +36,9 @@ def _has_repeats(intake: "Intake", row: int, times: Floats, values: Floats) -> b
 
 
 def check_stretch(intake: "Intake", row: int, times: Floats, values: Floats) -> None:
-    """Raise for what a look at a stretch of the stream in `row` (−1: a new one) shows that would be rejected.
+    """Raise for observations that can be seen at once to be rejected, for the stream in `row` (−1: a new one).
 
-    The rest is for the policy to decide, row by row.
+    The rest is left to the policy, row by row.
     """
     last = intake.table.last[row] if row >= 0 else np.nan
     problems = {

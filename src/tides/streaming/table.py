@@ -15,7 +15,9 @@ FIELDS = ("last", "newest", "count", "static", "told", "answers")
 
 
 class StreamTable:
-    """Rows by key: the newest observation's time and values, how many were taken, static features, the last answer."""
+    """Rows by key: time and values of the newest observation, number of observations, static features, the last
+    answer.
+    """
 
     def __init__(self, capacity: int, channels: int, static: int, answer: int) -> None:
         self.last: Floats = np.full(capacity, np.nan)
@@ -46,7 +48,7 @@ class StreamTable:
         return not self._free
 
     def row(self, key: Key) -> int:
-        """The row of a stream; −1 where no such stream is known."""
+        """The row of a stream; −1 if there is no such stream."""
         try:
             return self._rows.get(key, -1)
         except TypeError:
@@ -77,7 +79,7 @@ class StreamTable:
         return row
 
     def clear(self, rows: Any) -> None:
-        """Nothing has been observed in these rows; static features stay."""
+        """Forget all observations in these rows; static features stay."""
         self.last[rows], self.newest[rows], self.count[rows], self.answers[rows] = np.nan, np.nan, 0, np.nan
 
     def get(self, rows: Any) -> dict[str, NDArray[Any]]:
@@ -85,7 +87,7 @@ class StreamTable:
         return {name: getattr(self, name)[rows].copy() for name in FIELDS}
 
     def put(self, rows: Any, fields: Mapping[str, NDArray[Any]]) -> None:
-        """Put what `get` has given in place."""
+        """Put back what `get` returned."""
         for name in FIELDS:
             getattr(self, name)[rows] = fields[name]
 
@@ -100,7 +102,7 @@ class StreamTable:
 
 
 def check_new(keys: Iterable[Key]) -> None:
-    """Raise for keys under which a stream would not be found again."""
+    """Raise for keys under which a stream could not be found again."""
     for key in keys:
         plain = _plain(key)
         if (isinstance(plain, float) and plain != plain) or plain not in {key}:
@@ -112,7 +114,7 @@ def _plain(key: Key) -> Key:
 
 
 def are_different(keys: Sequence[Key]) -> bool:
-    """Whether every key is named once."""
+    """Whether all keys are different."""
     try:
         return len(set(keys)) == len(keys)
     except TypeError:
@@ -125,6 +127,6 @@ def unusable_key(key: Any) -> DataError:
 
 
 def same_rows(one: Floats, other: Floats) -> NDArray[np.bool_]:
-    """Rows that measured the same."""
+    """Which rows hold the same measurements."""
     same: NDArray[np.bool_] = ((one == other) | (np.isnan(one) & np.isnan(other))).all(1)
     return same

@@ -1,4 +1,4 @@
-"""Arguments of another kind than a training call takes, named before anything is done with them."""
+"""Checks of a training call's arguments, before any work is done."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,13 +19,13 @@ def check_model(model: Any) -> None:
 
 
 def check_trainable(model: nn.Module) -> None:
-    """Raise unless it has something to learn."""
+    """Raise unless it has parameters to learn."""
     if next(model.parameters(), None) is None:
         raise ConfigError(f"model: {type(model).__name__} has no parameters to train; `evaluate` takes it as it is")
 
 
 def check_members(models: Sequence[Any], parts: int, kind: str) -> None:
-    """Raise unless there are modules that learn, and as many parts of the data."""
+    """Raise unless there are trainable modules and as many parts of the data."""
     if not models or len(models) != parts:
         raise ConfigError(f"data: found {parts} {kind}, wanted one for each of {len(models)} models")
     for model in models:
@@ -34,14 +34,16 @@ def check_members(models: Sequence[Any], parts: int, kind: str) -> None:
 
 
 def check_distinct(models: Sequence[nn.Module]) -> None:
-    """Raise if a model that is trained stands twice among them."""
+    """Raise if a model occurs twice among them."""
     if len(set(map(id, models))) < len(models):
         raise ConfigError("models: found one of them twice, wanted a model of its own for each member")
 
 
 def check_classes(member: int, model: nn.Module, part: IrregularDataset | IrregularBatch) -> None:
-    """Raise if a series is of a class that a classifier does not have: where models are stacked, or on a GPU, nobody
-    looks at labels later."""
+    """Raise if a series has a class that the classifier does not.
+
+    Where models are stacked, or on a GPU, nothing looks at labels later.
+    """
     given: Any = part.targets if isinstance(part, IrregularBatch) else part.labels
     labels = torch.empty(0) if given is None else torch.as_tensor(given)
     known = getattr(model, "classes", None)
@@ -53,7 +55,7 @@ def check_classes(member: int, model: nn.Module, part: IrregularDataset | Irregu
 
 
 def check_task(task: Any) -> None:
-    """Raise if a class stands where an object of it is meant."""
+    """Raise if a class was given instead of an object of it."""
     if isinstance(task, type):
         raise ConfigError(f"task: found the class {task.__name__}, wanted an object of it: {task.__name__}()")
 

@@ -16,10 +16,10 @@ Moments = tuple[Tensor, Tensor]
 
 
 def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, outputs: Moments | None = None) -> None:
-    """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries, and of
-    static features where it has scales for them.
+    """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries.
 
-    `outputs` are shift and scale of the model's answers, where it predicts numbers.
+    Static features are included if the model has scales for them. `outputs` are shift and scale of the model's answers,
+    if it predicts numbers.
     """
     fit: Any = getattr(model, "calibrate", None)
     if fit is None:
@@ -72,7 +72,7 @@ def _calibrate_static(model: nn.Module, train: IrregularDataset, scaling: Scalin
 
 
 def _answers_numbers(fit: Callable[..., Any]) -> bool:
-    """Whether a model's method `calibrate` takes shift and scale of its answers."""
+    """Whether a model's method `calibrate` accepts shift and scale of its answers."""
     parameters = inspect.signature(fit).parameters.values()
     return any(one.name == "output_shift" or one.kind is one.VAR_KEYWORD for one in parameters)
 

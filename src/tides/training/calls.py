@@ -1,4 +1,4 @@
-"""How tasks call models, and what is said where the two do not fit together."""
+"""How tasks call models, and the errors if the two do not fit together."""
 
 import inspect
 import math
@@ -25,12 +25,12 @@ def call_at_queries(task: Any, model: nn.Module, batch: IrregularBatch, observed
 
 
 def check_takes_series(task: Any, model: nn.Module) -> None:
-    """Raise where `call_on_series` must fail, before anything is asked of the model."""
+    """Raise if `call_on_series` is bound to fail, before the model is called."""
     _check(task, model, (None,) * 2, {"observed": None, "valid": None})
 
 
 def check_takes_queries(task: Any, model: nn.Module) -> None:
-    """Raise where `call_at_queries` must fail, before anything is asked of the model."""
+    """Raise if `call_at_queries` is bound to fail, before the model is called."""
     _check(task, model, (None,) * 4, {"valid": None, "query_valid": None})
 
 
@@ -53,7 +53,7 @@ def _static(batch: IrregularBatch) -> dict[str, Tensor]:
 
 
 def _check(task: Any, model: nn.Module, tensors: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise if it is the call that does not fit, and not something inside of the model."""
+    """Raise if the call itself does not fit, as opposed to an error inside the model."""
     try:
         inspect.signature(model.forward).bind(*tensors, **named)
     except TypeError as error:

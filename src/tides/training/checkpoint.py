@@ -21,7 +21,7 @@ from tides.records import write_json
 
 FORMAT = 1
 _POINTER, _TENSORS = "checkpoint.json", "checkpoint-{serial}.safetensors"
-# Parts of an identity that are digests: their values tell a reader nothing.
+# Parts of an identity that are digests; showing their values would not help.
 _CONTENTS = {
     "model": "another model",
     "train": "other training series",
@@ -33,7 +33,7 @@ _CONTENTS = {
 
 
 class State(Protocol):
-    """Everything about a run that is no tensor."""
+    """Everything about a run that is not a tensor."""
 
     def to_dict(self) -> dict[str, Any]: ...
     @classmethod
@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple, Generic[S]):
 
 
 class CheckpointFolder(Generic[S]):
-    """The newest checkpoint of one run. `identity` says which run it is; another one's folder is refused."""
+    """The newest checkpoint of one run. `identity` says which run it is; the folder of another run is refused."""
 
     def __init__(self, folder: str | Path, identity: Mapping[str, Any], kind: type[S]) -> None:
         self.folder, self._kind = Path(folder), kind
@@ -95,7 +95,7 @@ class CheckpointFolder(Generic[S]):
             serial = int(name.removeprefix("checkpoint-").removesuffix(".safetensors"))
             if not isinstance(identity, dict):
                 raise DataError(f"identity is a {type(identity).__name__}")
-        # Before the rest is read: that of another kind of run has another form.
+        # Checked first: the rest of another kind of run has another form.
         self._check(identity)
         with self._readable():
             state, tensors = self._kind.from_dict(content["state"]), load_file(self.folder / name)
@@ -121,17 +121,19 @@ class CheckpointFolder(Generic[S]):
             raise ConfigError(f"{part}: the run in {self.folder} has {was!r}, found {now!r}; use another folder")
 
     def _clear(self) -> None:
-        """Remove what the process before, or one that was killed, has left: the tensors before or after those that
-        count, and a pointer that was being written. Any other file is not ours."""
+        """Remove leftovers of an earlier or killed process: other tensor files, and a pointer that was being written.
+
+        Files of any other kind are not ours and stay.
+        """
         for serial in (self._serial - 1, self._serial + 1):
             (self.folder / _TENSORS.format(serial=serial)).unlink(missing_ok=True)
         remove_leftovers(self.path)
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first part in which two identities differ, with both values; in a part that is a mapping, its field.
+    """The first part in which two identities differ, with both values; if that part is a mapping, its field.
 
-    A part that the older one does not have was not recorded yet and is not compared.
+    A part that the older identity does not have was not recorded then and is not compared.
     """
     for part, now in wanted.items():
         was = found.get(part)
@@ -139,7 +141,7 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str
             continue
         if isinstance(was, dict) and isinstance(now, dict):
             names = (name for name in {**now, **was} if was.get(name) != now.get(name))
-            # None of them where a field that is None stands in one part only; then both are shown whole.
+            # Empty if a field is None in one part and missing in the other; then both are shown whole.
             return next(((name, was.get(name), now.get(name)) for name in names), (part, was, now))
         return part, was, now
     return None

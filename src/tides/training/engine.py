@@ -1,4 +1,4 @@
-"""`fit`: the training loop. It knows tasks, not models; a run that was killed continues where it stood."""
+"""`fit`: the training loop. It knows tasks, not models; a killed run resumes where it stopped."""
 
 import math
 import time
@@ -31,7 +31,7 @@ from tides.training.tasks import Task
 from tides.training.threads import worthwhile_threads
 from tides.training.world import World, join_world
 
-# Reading a loss waits for an accelerator, so there it is read once in so many steps.
+# Reading a loss waits for an accelerator, so there it is read only every so many steps.
 _READ_EVERY = 16
 
 
@@ -103,7 +103,7 @@ class _Run:
             self._restore(found)
 
     def finish(self, progress: bool | Callable[[float], None]) -> FitResult:
-        """Train what is left."""
+        """Train to the end."""
         if self.state.stopped is None:
             writes = self.folder if self.world.is_first else None
             shown = progress if self.world.is_first else False
@@ -142,7 +142,7 @@ class _Run:
             self._save_if_due()
 
     def _read_losses(self) -> None:
-        """Add the newest losses up; what is not finite or explodes ends the run."""
+        """Add up the newest losses; one that explodes or is not finite ends the run."""
         state = self.state
         first = state.step - len(self.unread) + 1
         for step, numbers in enumerate(self.unread, first):
@@ -196,7 +196,7 @@ class _Run:
         return state.stopped is not None
 
     def _validate(self, val: IrregularDataset) -> dict[str, float]:
-        """Loss and metrics; those of the first process, so that all of them decide alike."""
+        """Validation loss and metrics, from the first process, so that all processes decide alike."""
         config = self.config
         loss, weight, predictions = answer(
             self.model, self.task, val, config.batch_size, autocast=config.autocast, world=self.world

@@ -18,7 +18,7 @@ from tides.training.world import World
 
 
 class Answers(NamedTuple):
-    """A data set's mean loss, the weight of all that is scored, and the predictions behind its metrics."""
+    """A data set's mean loss, the total weight of what is scored, and the predictions behind its metrics."""
 
     loss: float
     weight: float

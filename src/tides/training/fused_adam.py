@@ -17,11 +17,11 @@ class _Group(NamedTuple):
 
 
 class FusedAdam(torch.optim.Adam):
-    """`torch.optim.Adam(fused=True)`, AdamW with `decoupled_weight_decay`: the same state, launches and numbers.
+    """`torch.optim.Adam(fused=True)`, or AdamW with `decoupled_weight_decay`: the same state, launches and numbers.
 
-    torch collects parameters, moments and counts anew at every step and counts for every parameter by itself, which
+    torch collects parameters, moments and counts again at every step and counts for each parameter separately, which
     takes longer than the update of a small model. Here they are remembered after a step in which every parameter had a
-    gradient; a step in which one has none is torch's own.
+    gradient; a step in which one has none is left to torch.
     """
 
     def __init__(self, params: Any, **options: Any) -> None:
@@ -35,7 +35,7 @@ class FusedAdam(torch.optim.Adam):
         whole = not any(gradient is None for row in gradients for gradient in row)
         if self._groups is None or closure is not None or not whole:
             loss = super().step(closure)
-            # A graph that was captured with torch's own step goes on counting in the tensors it saw.
+            # A graph captured with torch's own step keeps counting in the tensors it saw.
             self._captured |= torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
             self._groups = self._collect() if whole and closure is None and not self._captured else None
             return loss
@@ -52,7 +52,7 @@ class FusedAdam(torch.optim.Adam):
         return None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients; without torch's entry for profilers."""
+        """Clear the gradients, without torch's profiler hook."""
         if not set_to_none:
             super().zero_grad(set_to_none=False)
             return
@@ -69,7 +69,7 @@ class FusedAdam(torch.optim.Adam):
         super().load_state_dict(state_dict)
 
     def _collect(self) -> list[_Group] | None:
-        """The tensors of every group; None where they are not all of one device and dtype, as one launch wants them."""
+        """The tensors of every group; None if they differ in device or dtype, since one launch needs them alike."""
         groups = []
         for settings in self.param_groups:
             parameters = settings["params"]

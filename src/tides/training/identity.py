@@ -1,4 +1,4 @@
-"""What must be the same for a run to be the same run, in plain values that a checkpoint can hold."""
+"""What must be equal for two runs to be the same run, in plain values that a checkpoint can hold."""
 
 import hashlib
 import math
@@ -32,7 +32,7 @@ def run_identity(
 def members_identity(
     models: Sequence[nn.Module], data: Sequence[tuple[IrregularDataset | IrregularBatch, ...]]
 ) -> dict[str, str]:
-    """What shapes do not tell of a population: settings of the networks, and series."""
+    """What shapes do not show about a population: settings of the networks, and series."""
     series = [[part.fingerprint() if isinstance(part, IrregularDataset) else None for part in pair] for pair in data]
     batches = [_digest_of_batch(part) for pair in data for part in pair if isinstance(part, IrregularBatch)]
     return {"contents": digest(([model_settings(model) for model in models], series)), "batches": digest(batches)}
@@ -46,25 +46,25 @@ def config_identity(config: TrainConfig) -> dict[str, Any]:
 def task_identity(task: Any) -> list[Any]:
     """Kind and settings of a task: its fields, or the attributes of a plain object.
 
-    Numbers, text, arrays and several of them are settings; anything else is part of how a task works.
+    Numbers, text, arrays and collections of them are settings; anything else belongs to how a task works.
     """
     found = _fields(task) if is_dataclass(type(task)) else getattr(task, "__dict__", {})
     return [type(task).__name__, {name: _plain(value) for name, value in found.items() if _is_setting(value)}]
 
 
 def model_settings(model: nn.Module) -> Any:
-    """The configuration that a network carries, where it carries one."""
+    """The configuration of a network, if it has one."""
     found: Any = getattr(model, "config", None)
     return found if is_dataclass(found) else None
 
 
 def digest(content: Any) -> str:
-    """Sixteen hexadecimal digits of what `repr` shows."""
+    """Sixteen hexadecimal digits for the `repr` of a value."""
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
 def digest_of_tensors(*tensors: Tensor) -> str:
-    """Sixteen hexadecimal digits of what they hold."""
+    """Sixteen hexadecimal digits for the contents of tensors."""
     found = hashlib.sha256()
     for tensor in tensors:
         array = np.ascontiguousarray(tensor.numpy(force=True))

@@ -1,4 +1,4 @@
-"""One of several models that are trained side by side, with everything that changes while it is."""
+"""One of several models that are trained side by side, with everything that changes during training."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tides.training.tracks import make_track
 
 
 class Lane:
-    """One member at work; `keeper` is where its checkpoints go, if it keeps any."""
+    """One member in training; `keeper` writes its checkpoints, if it keeps any."""
 
     def __init__(self, member: Member, config: TrainConfig, keeper: CheckpointFolder[RunState] | None) -> None:
         self.member, self.config, self.model, self.keeper = member, config, member.model, keeper
@@ -40,14 +40,14 @@ class Lane:
         # Before the first epoch has ended, nothing is better than the start.
         start = self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         if on_gpu:
-            # Everything above was made on another stream.
+            # Everything above was queued on another stream.
             torch.cuda.synchronize(self.device)
         self.descend = {size: self.track.prepare(self._descent(size)) for size in sizes}
         self.model.eval()
         self.answer = self.track.prepare(self._answer)
         self.model.train()
         if on_gpu:
-            # Preparing took steps that count for nothing.
+            # Preparation took steps that must not count.
             with self.track.use(), torch.no_grad():
                 self.model.load_state_dict(start)
                 self.optimiser.forget()
@@ -66,7 +66,7 @@ class Lane:
             self.order = self.member.train[order].split([len(batch) for batch in self.batches])
 
     def step(self, position: int) -> None:
-        """One batch, if this lane has so many."""
+        """Train on one batch, unless this lane's epoch has no more."""
         if position >= len(self.batches):
             return
         size = len(self.batches[position])
@@ -86,7 +86,7 @@ class Lane:
         self.model.train()
 
     def close(self) -> None:
-        """Read what the epoch came to."""
+        """Read the results of the epoch."""
         with self.track.use():
             found = self.summary.tolist()
         row: Row = dict(zip(("train_loss", "val_loss", "val_accuracy"), found, strict=True))
@@ -107,7 +107,7 @@ class Lane:
             state.stopped = "patience"
 
     def restore_best(self) -> None:
-        """The weights of the best epoch, and no graph that could still change them."""
+        """Load the weights of the best epoch, and drop the graphs that could still change them."""
         self.descend.clear()
         if self.device.type == "cuda":
             # They were kept on the lane's own stream.
@@ -115,7 +115,7 @@ class Lane:
         self.model.load_state_dict(self.best)
 
     def result(self) -> FitResult:
-        """What a lane that has stopped amounts to."""
+        """The result of a lane that has stopped."""
         return self.state.result(None if self.keeper is None else self.keeper.folder)
 
     def save(self) -> None:

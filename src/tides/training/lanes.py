@@ -35,10 +35,10 @@ def fit_side_by_side(
 ) -> list[FitResult]:
     """Train all members in place, each until its own end; they end with their best weights.
 
-    A member whose loss is not finite or explodes ends as `diverged` with its best weights so far, in the first epoch
-    those it began with; the others go on.
-    With `folder` checkpoints are kept there at the end of an epoch, at most every `checkpoint_seconds`, and the same
-    call continues an interrupted one. Each member has a folder of its own in it, in which no other process may train.
+    A member whose loss explodes or is not finite ends as `diverged` with its best weights so far, or in the first epoch
+    with its initial ones; the others go on. With `folder`, checkpoints are kept there at the end of an epoch, at most
+    every `checkpoint_seconds`, and the same call resumes an interrupted one. Each member has its own subfolder, in
+    which no other process may train.
     """
     return finished(side_by_side_turns(members, config, folder=folder, progress=progress))
 
@@ -89,7 +89,7 @@ def _train(lanes: Sequence[Lane], config: TrainConfig, progress: Callable[[float
     counted = saved = time.perf_counter()
 
     def count() -> float:
-        """Each lane has its share of the time since the last count."""
+        """Give each lane its share of the time since the last count."""
         nonlocal counted
         now = time.perf_counter()
         for lane in lanes:

@@ -14,7 +14,7 @@ _NAME = ".lock"
 
 @contextmanager
 def locked(folder: Path | None) -> Iterator[None]:
-    """Whoever else asks for `folder` meanwhile is refused; without one, nothing is locked."""
+    """Lock `folder` against other processes meanwhile; without a folder, nothing is locked."""
     if folder is None:
         yield
         return
@@ -24,9 +24,9 @@ def locked(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def held(path: Path, refusal: str) -> Iterator[None]:
-    """The lock in the file `path`, made if it is not there. The lock ends with the process, however it ends.
+    """The lock in the file `path`, which is created if needed. The lock ends with the process, however it ends.
 
-    Nothing is locked where nothing can be written, and where system or disk know no locks.
+    Nothing is locked where nothing can be written, or where the system or disk has no locks.
     """
     with _take(path, refusal) or nullcontext():
         yield
@@ -41,7 +41,7 @@ def _take(path: Path, refusal: str) -> IO[bytes] | None:
             # Whoever had the lock has removed the folder in the meantime.
             continue
         except OSError:
-            # A finished run may be read from anywhere; whoever has to write meets this error again.
+            # A finished run may be read without a lock; a run that has to write meets this error again.
             return None
         try:
             lock_file(file)

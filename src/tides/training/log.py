@@ -1,4 +1,4 @@
-"""Metrics as they come: one JSON line per epoch and, where it is installed, TensorBoard."""
+"""Metrics as they come: one JSON line per epoch and, if it is installed, TensorBoard."""
 
 import json
 import os
@@ -13,13 +13,12 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """`metrics.jsonl` in the run's folder, or nothing at all without one.
-
-    Wall times stay out of it: equal runs write equal bytes.
+    """`metrics.jsonl` in the run's folder; without a folder, nothing. Equal runs write equal bytes, so wall times are
+    left out.
     """
 
     def __init__(self, folder: Path | None, history: Sequence[Row]) -> None:
-        """Start from the epochs that the checkpoint knows; lines written after it are written again."""
+        """Start from the epochs in the checkpoint; lines written after it are written again."""
         self.path: Path | None = None
         self._board: Any = None
         if folder is None:

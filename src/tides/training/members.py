@@ -1,4 +1,4 @@
-"""What models are trained on side by side: labelled series of one length that stay on the device."""
+"""What models are trained on side by side: labelled series of one length, kept on the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -13,10 +13,10 @@ from tides.training.schedule import rate_factor
 
 
 class Optimiser:
-    """One update at a time; the learning rates follow the step number alone, so there is no schedule to store.
+    """One update at a time; learning rates depend on the step number alone, so there is no schedule to store.
 
-    With `captured` the rates live on the device, so that `descend` may be part of a CUDA graph while `set_rates`
-    stays outside of it.
+    With `captured`, the rates live on the device, so that `descend` can be part of a CUDA graph while `set_rates` stays
+    outside of it.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, steps_per_epoch: int, *, captured: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""In which order series are seen: a function of seed and epoch alone, so that a run can continue anywhere."""
+"""The order in which series are seen: a function of seed and epoch alone, so that a run can be resumed anywhere."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -38,7 +38,7 @@ from tides.training.world import is_shared
 from tides.turns import Turns, finished
 
 _END = object()
-# The share of a stack that runs where it is worth to go on with fewer members.
+# At or below this share of running members, it pays to reduce the stack.
 _WORTH_DISMISSING = 2 / 3
 
 
@@ -120,7 +120,7 @@ class _Run:
         self.device = parameter.device
         self.track = make_track(self.device, config.seed)
         if self.device.type == "cuda":
-            # What was made so far was made on another stream.
+            # Everything so far was queued on another stream.
             torch.cuda.synchronize(self.device)
         with self._turn():
             self._prepare(task, data, seeds, parameter.dtype, graphs)
@@ -160,17 +160,17 @@ class _Run:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """On this population's own track, with the algorithms it asks for."""
+        """Work on this population's own track, with the algorithms it asks for."""
         with algorithms(self.device, deterministic=self.config.deterministic), self.track.use():
             yield
 
     def _take(self, queue: Iterator[None]) -> bool:
-        """One more piece of work to the device, if there is one."""
+        """Hand one more piece of work to the device, if there is one."""
         with self._turn():
             return next(queue, _END) is not _END
 
     def turns(self, progress: bool | Callable[[float], None]) -> Turns[list[FitResult]]:
-        """Train what is left."""
+        """Train to the end, pausing after every piece of work."""
         config, steps = self.config, self.steps
         with ProgressBar(config.epochs, steps.per_epoch, config.monitor, progress) as bar:
             while self.state.running:
@@ -193,7 +193,7 @@ class _Run:
         return [member.result(self.folder) for member in self.state.members]
 
     def _close_epoch(self, numbers: dict[str, list[float]]) -> None:
-        """Every running member enters its epoch; the better ones keep their weights, the finished ones stop."""
+        """Record the epoch of every running member; better ones keep their weights, finished ones stop."""
         config, per_epoch = self.config, self.steps.per_epoch
         members = [self.state.members[index] for index in self.state.stacked]
         better = [False] * len(members)
@@ -224,7 +224,7 @@ class _Run:
     def _dismiss_if_worth_it(self) -> None:
         """Go on without the members that have stopped, if there are enough of them.
 
-        Graphs that were captured belong to the whole stack.
+        Captured graphs belong to the whole stack, so there nobody is dismissed.
         """
         stacked, running = self.state.stacked, self.state.running
         if running and len(running) <= _WORTH_DISMISSING * len(stacked) and not self.steps.captured:

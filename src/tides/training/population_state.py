@@ -1,4 +1,4 @@
-"""How far each member of a population is."""
+"""The progress of each member of a population."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -35,5 +35,5 @@ class PopulationState:
 
     @property
     def epoch(self) -> int:
-        """Epochs that the members which still run have completed."""
+        """The number of epochs completed by the members that still run."""
         return max(member.epoch for member in self.members if member.stopped is None)

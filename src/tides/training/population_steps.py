@@ -1,4 +1,4 @@
-"""The device's share of a population: steps, validation and best weights, all on static tensors."""
+"""A population's work on the device: steps, validation and best weights, all on static tensors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -92,7 +92,7 @@ class PopulationSteps:
             yield
 
     def numbers(self) -> dict[str, list[float]]:
-        """The epoch's numbers by name, one per member. The only wait of an epoch."""
+        """The epoch's numbers by name, one per member. Reading them is the only wait of an epoch."""
         s = self._sums
         found = torch.stack(
             [
@@ -124,7 +124,7 @@ class PopulationSteps:
 
     @torch.no_grad()
     def dismiss_others(self, members: Sequence[int]) -> None:
-        """Go on with these members alone: the others cost nothing any more."""
+        """Go on with these members alone, so that the others cost nothing any more."""
         rows = torch.tensor(members, device=self.active.device)
         self.train.keep(members)
         self.val.keep(members)

@@ -31,7 +31,7 @@ CLASS_METRICS = {
 
 
 class Predictions(Protocol):
-    """Answers for n series and the metrics they can be scored with; series with weights count by these."""
+    """Answers for n series and the metrics they can be scored with; weights of series are taken into account."""
 
     def __len__(self) -> int: ...
     def metrics(self) -> Mapping[str, Callable[[Array], Array]]:
@@ -117,7 +117,7 @@ def _joined(parts: Sequence[Array | None]) -> Array | None:
 def _weighing(
     metrics: Mapping[str, Callable[[Array], Array]], own: Array | None
 ) -> Mapping[str, Callable[[Array], Array]]:
-    """These metrics of series that have weights of their own, by which those of a resample are multiplied."""
+    """These metrics with the series' own weights, which multiply those of each resample."""
     if own is None:
         return metrics
     return {name: partial(_weighed, metric, own) for name, metric in metrics.items()}

@@ -20,18 +20,18 @@ from tides.training.world import StepLoss, World
 
 T = TypeVar("T")
 
-# So long a process waits for the others before it gives up.
+# How long a process waits for the others before it gives up.
 PATIENCE = timedelta(minutes=10)
 _ABSENT = object()
 _BLIND = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Processes(World):
-    """All processes hold the same model and data; each works on its share of every batch and sums are exchanged.
+    """All processes hold the same model and data; each works on its share of every batch, and sums are exchanged.
 
-    Three exchanges carry a step: moments in every batch norm, (loss, weight), and all gradients at once. A process for
-    which a small batch leaves nothing works on a series that others work on too, and counts for nothing: exchanges
-    need everyone.
+    Three exchanges carry a step: moments in every batch norm, (loss, weight), and all gradients at once. If a small
+    batch leaves nothing for a process, it works on a series that others work on too, and counts for nothing: exchanges
+    need every process.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -142,17 +142,17 @@ class Processes(World):
         self._all(None)
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum of everyone's `x`, the same bits everywhere; not differentiable."""
+        """The sum of `x` over all processes, with the same bits everywhere; not differentiable."""
         with self._reaching():
             total: Tensor = self._reduce(x, "sum")
         return total
 
     def voice(self, row: Tensor) -> Tensor:
-        """`row`, or zeros where this process has nothing to say in this step."""
+        """`row`, or zeros if this process has nothing to contribute in this step."""
         return torch.zeros_like(row) if self._silent else row
 
     def _all(self, mine: T) -> list[T]:
-        """Everyone's, in order of rank."""
+        """The values of all processes, in order of rank."""
         with self._reaching():
             return list(self._gather([mine]))
 
@@ -169,7 +169,9 @@ class Processes(World):
 
 
 class _Rows(torch.autograd.Function):
-    """Every process's row, stacked; a gradient of the stack is everyone's gradients summed, and each takes its own."""
+    """The rows of all processes, stacked. In the backward pass, the gradients of the stack are summed over processes
+    and each takes its own row.
+    """
 
     @staticmethod
     def forward(ctx: Any, world: Processes, row: Tensor) -> Tensor:

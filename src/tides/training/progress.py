@@ -22,11 +22,11 @@ class EpochListener(Protocol):
     def __call__(self, fraction: float) -> None: ...
 
     def epoch(self, epoch: int, value: float) -> None:
-        """Epoch `epoch`, counted from 1, is closed."""
+        """Called at the end of epoch `epoch`, counted from 1."""
 
 
 class ProgressBar:
-    """Counts steps; drawn on stderr, or told to a function as the fraction of all steps that are done, or neither."""
+    """Counts steps: draws a bar on stderr, or calls a function with the fraction of all steps done, or does neither."""
 
     def __init__(self, epochs: int, steps_per_epoch: int, monitor: str, show: bool | Callable[[float], None]) -> None:
         self._epochs, self._per_epoch, self._monitor = epochs, steps_per_epoch, monitor
@@ -57,7 +57,7 @@ class ProgressBar:
         self._bar.stop()
 
     def step(self, step: int, series: int, loss: float) -> None:
-        """One update on `series` series is done."""
+        """Count one update on `series` series."""
         since, seen = self._mark
         now, seen = time.perf_counter(), seen + series
         self._mark = (since, seen)
@@ -68,7 +68,7 @@ class ProgressBar:
             self._show(step)
 
     def epoch(self, step: int, value: float | None) -> None:
-        """An epoch is closed with this value of the monitored metric."""
+        """Count an epoch, which ended with this value of the monitored metric."""
         if value is not None:
             self._metric = f"val {self._monitor} {value:.4g}"
             if isinstance(self._tell, EpochListener):

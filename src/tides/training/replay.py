@@ -1,4 +1,4 @@
-"""Work that is repeated many times with the same shapes: called, or on a GPU captured once and replayed."""
+"""Work that is repeated many times with the same shapes: called directly, or on a GPU captured once and replayed."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Data that stays on the device: padded once, so that a batch is a gather there and nothing passes the host."""
+"""Data that stays on the device: padded once, so that a batch is a gather there and nothing passes through the host."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -18,7 +18,7 @@ Part = IrregularDataset | IrregularBatch
 class Resident:
     """One part of the data of every member of a population: tensors (m, n, …) padded to a common shape.
 
-    Series that a member does not have are rows in which nothing is valid and nothing is asked.
+    If a member has fewer series, its missing rows have no valid step and no query.
     """
 
     def __init__(self, parts: Sequence[Part], dtype: torch.dtype, device: torch.device) -> None:
@@ -38,7 +38,7 @@ class Resident:
         self._offsets = self.rows * torch.arange(self.members, device=device).unsqueeze(1)  # (m, 1)
 
     def keep(self, members: Sequence[int]) -> None:
-        """Forget the data of all other members."""
+        """Keep the data of these members only."""
         self.counts = [self.counts[member] for member in members]
         self.members = len(members)
         chosen = torch.tensor(members, device=self._offsets.device)

@@ -6,9 +6,9 @@ from tides.training.config import TrainConfig
 
 
 def rate_factor(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
-    """What the learning rates are multiplied with at `step` (counted from 0).
+    """The factor of the learning rates at `step` (counted from 0).
 
-    Warm-up rises linearly, (step + 1)/w over its w steps. Then the rate stays, or falls along half a cosine,
+    Warm-up rises linearly, (step + 1)/w over its w steps. Then the rate stays constant, or falls along half a cosine,
     ½(1 + cos(π·s/n)) for the s-th of the n remaining steps.
     """
     warmup = config.warmup_epochs * steps_per_epoch

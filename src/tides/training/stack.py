@@ -1,4 +1,4 @@
-"""m models of one architecture as one: parameters and buffers with the model axis first."""
+"""m models of one architecture as one: parameters and buffers with a leading model axis."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from tides.errors import ConfigError
 
 
 class Stack:
-    """What the members learn is one matrix `weights` (m, n), on which an optimiser needs few launches.
+    """What the members learn is one matrix `weights` (m, n), so that an optimiser needs few launches.
 
     Models compute with `parameters`, leaves (m, …) that lie one after another in memory and follow `weights` when
-    `publish` is called; `buffers` (m, …) hold everything else of a member's state.
+    `publish` is called; `buffers` (m, …) hold the rest of each member's state.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
@@ -38,7 +38,7 @@ class Stack:
 
     @torch.no_grad()
     def keep(self, rows: Tensor) -> None:
-        """The members in these rows are the whole stack from now on."""
+        """Reduce the stack to the members in these rows."""
         self.weights = self.weights[rows]
         self.buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
         self._lay_out()
@@ -60,7 +60,7 @@ class Stack:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Let the parameters follow the weights."""
+        """Update the parameters from the weights."""
         torch.index_select(self.weights.view(-1), 0, self._order, out=self.memory)
 
     def gradient(self, loss: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Stack:
         return torch.cat([gradient.reshape(self.members, -1) for gradient in found], dim=1)
 
     def columns(self, numbers: Mapping[str, float]) -> Tensor:
-        """One number per parameter as one per column of `weights` (n,)."""
+        """One number per parameter, expanded to one per column of `weights` (n,)."""
         spread = [torch.full((size,), numbers[name], dtype=torch.float64) for name, size in self.sizes.items()]
         return torch.cat(spread).to(self.weights)
 
@@ -84,5 +84,5 @@ class Stack:
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, those that are not saved among them."""
+    """Parameters and buffers by name, including buffers that are not saved."""
     return {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}

@@ -1,7 +1,7 @@
-"""Affine maps of stacked models: x Wᵀ + b as one batched product that begins with b.
+"""Affine maps of stacked models: x Wᵀ + b as one batched product that starts from b.
 
-vmap takes such a map apart into a product, two multiplications by one and a sum, each a pass over all steps, and gives
-every one of them a gradient.
+vmap splits such a map into a product, two multiplications by one and a sum, each a pass over all steps, and each with a
+gradient of its own.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tides.functional.products import row_product
 
 
 class StackedLinear(TorchFunctionMode):
-    """While it is entered, `torch.nn.functional.linear` with a bias is one product under vmap."""
+    """A context in which `torch.nn.functional.linear` with a bias is one product under vmap."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear:

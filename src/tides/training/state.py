@@ -1,4 +1,4 @@
-"""Where a run stands: everything but tensors, in plain numbers that survive JSON exactly."""
+"""The progress of a run: everything but tensors, in plain numbers that survive JSON exactly."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ Stopped = Literal["epochs", "patience", "diverged"]
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a finished run amounts to; the model holds the weights of `best_epoch`."""
+    """The result of a finished run; the model holds the weights of `best_epoch`."""
 
     stopped: Stopped
     epochs: int
@@ -59,7 +59,9 @@ class RunState:
         return asdict(self)
 
     def close_epoch(self, row: Row, monitor: str, value: float | None) -> bool:
-        """Enter an epoch's metrics; true if it is the best so far. Without a value the newest counts as the best."""
+        """Record an epoch's metrics; true if it is the best so far. Without a value, the newest epoch counts as the
+        best.
+        """
         self.epoch, self.batch = self.epoch + 1, 0
         self.loss_total = self.loss_weight = self.gradient_norm = 0.0
         self.history.append(row)
@@ -71,7 +73,7 @@ class RunState:
         return True
 
     def result(self, folder: Path | None) -> FitResult:
-        """What remains of a run that has stopped."""
+        """The result of a run that has stopped."""
         assert self.stopped is not None
         best = self.history[self.best_epoch - 1] if self.best_epoch else {}
         return FitResult(self.stopped, self.epoch, self.step, self.best_epoch, best, self.history, self.seconds, folder)

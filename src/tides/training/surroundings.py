@@ -1,4 +1,4 @@
-"""What surrounds a run and is put back afterwards: random generators and the choice of algorithms."""
+"""Global state that a run changes and puts back afterwards: random generators and the choice of algorithms."""
 
 import os
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """The inverse of `random_states`. A run that moves to another kind of device keeps what both have."""
+    """The inverse of `random_states`. A run that moves to another kind of device keeps the states that both have."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

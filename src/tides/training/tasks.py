@@ -182,7 +182,7 @@ class _Numbers(ABC):
 
     @abstractmethod
     def _targets(self, means: Tensor, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
-        """Truth in the shape of the means, and which entries count."""
+        """The truth in the shape of the means, and a mask of the entries that count."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Regression(_Numbers):
 
 
 def _seen(task: "Classification | _Numbers", model: nn.Module, batch: IrregularBatch) -> Tensor:
-    """What a model is shown of the observed values: in training a share of them is hidden, another one every time."""
+    """What a model sees of the observed values: in training, a different share of them is hidden every time."""
     observed = batch.observed
     if not (task.input_drop and model.training):
         return observed
@@ -252,7 +252,7 @@ def _check_drop(input_drop: float) -> None:
 
 
 def _numbers(name: str, given: Any, wanted: str, allows: Callable[[float], bool]) -> tuple[float, ...] | None:
-    """What was given for every class or channel, as a tuple: arrays and lists are as good."""
+    """The numbers given for every class or channel, as a tuple; arrays and lists are accepted."""
     try:
         found = None if given is None else tuple(map(float, given))
     except (TypeError, ValueError):
@@ -270,7 +270,7 @@ def _constant(numbers: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def _weighed(losses: Tensor, weights: Tensor, batch: IrregularBatch) -> Loss:
-    """Losses (b, …) of entries with these weights, summed with the weights of their series where they have some."""
+    """The weighted sum of the losses (b, …) of entries, including the weights of their series if they have some."""
     if batch.weights is None:
         return Loss(losses.sum(), weights.sum())
     of_series = batch.weights.view(-1, *[1] * (losses.ndim - 1))
@@ -282,7 +282,7 @@ def _weights_of(batch: IrregularBatch) -> Any:
 
 
 def _full(x: Tensor) -> Tensor:
-    """Losses are summed in full precision, also under autocast."""
+    """Losses in full precision, so that sums are exact enough under autocast too."""
     return x if x.dtype == torch.float64 else x.float()
 
 

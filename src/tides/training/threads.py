@@ -1,7 +1,7 @@
-"""How many threads a model is worth: those of a small one spend their time waiting for each other.
+"""How many threads a model is worth: the threads of a small one spend their time waiting for each other.
 
-Beside other work on a machine, or in a container that may use fewer processors than it sees, that is many times slower
-than a single thread.
+On a busy machine, or in a container that may use fewer processors than it sees, that is many times slower than a single
+thread.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _WORTH = 100_000_000
 
 @contextmanager
 def worthwhile_threads(model: nn.Module, data: IrregularDataset, batch_size: int) -> Iterator[None]:
-    """On a CPU no more of torch's threads than batches of this data keep busy, while the block lasts."""
+    """On a CPU, limit torch's threads during the block to those that batches of this data keep busy."""
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.device.type == "cpu")
     steps = float(data.lengths.mean()) * min(batch_size, len(data))
     before = torch.get_num_threads()

@@ -15,7 +15,7 @@ from torch import Tensor
 _WARM_UPS = 2
 # Bytes; giving memory back takes time, which small models need not spend.
 _IDLE = 2**31
-# Seconds; short beside a step, long beside the question whether it is over.
+# Seconds; short compared with a step, long compared with the check whether it is over.
 _REST = 1e-4
 
 
@@ -24,24 +24,26 @@ class Track(Protocol):
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Whatever happens inside happens on this track."""
+        """A context in which everything happens on this track."""
         yield
 
     def prepare(self, work: Callable[[], None], undo: Callable[[], None] = lambda: None) -> Callable[[], None]:
-        """`work` in the form in which this track runs it fastest. It may be run a few times on the way, and is then
-        followed by `undo` each time."""
+        """`work` in the form in which this track runs it fastest.
+
+        It may be run a few times during preparation; `undo` is called after each of these runs.
+        """
 
     def busy(self) -> bool:
         """Whether something is still running here."""
 
     def restart(self) -> None:
-        """The random numbers from their beginning."""
+        """Reset the random numbers to their beginning."""
 
     def random_state(self) -> Tensor:
-        """Where the random numbers stand."""
+        """The present state of the random numbers."""
 
     def set_random_state(self, state: Tensor) -> None:
-        """Continue the random numbers from there; those of another kind of device start anew."""
+        """Continue the random numbers from there; a state from another kind of device starts them again."""
 
 
 def make_track(device: torch.device, seed: int) -> Track:
@@ -50,7 +52,7 @@ def make_track(device: torch.device, seed: int) -> Track:
 
 
 class CPUTrack:
-    """Turns on the processor; the global generator is lent to whoever's turn it is."""
+    """Models take turns on the processor; whichever has its turn uses the global generator."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._in_use = seed, False
@@ -102,7 +104,7 @@ class GPUTrack:
     def busy(self) -> bool:
         if self._stream.query():
             return False
-        # Whoever waits asks again and again, and other processes have use for the processor.
+        # Waiting polls; sleeping leaves the processor to others.
         time.sleep(_REST)
         return True
 
@@ -146,6 +148,6 @@ class GPUTrack:
 
 
 def _return_idle_memory() -> None:
-    """What warm-ups of a large model leave to the allocator is of no use to a graph, which has its own."""
+    """Give memory from warm-ups of a large model back: a graph has its own and cannot use it."""
     if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _IDLE:
         torch.cuda.empty_cache()

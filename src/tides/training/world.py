@@ -24,9 +24,9 @@ class StepLoss(NamedTuple):
 
 
 class World:
-    """One process: its share is everything, and what it sums is the sum.
+    """One process: its share is everything, and its sums are complete.
 
-    The training loop asks these questions at every step; `Processes` answers them for several.
+    The training loop asks these questions at every step; `Processes` answers them for several processes.
     """
 
     rank, size = 0, 1
@@ -47,11 +47,11 @@ class World:
         """Give all processes the first one's weights."""
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What the first process makes, or the error that it meets."""
+        """The result of the first process, or the error it met."""
         return make()
 
     def joint(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within this context batch norms see the steps of all processes."""
+        """A context in which batch norms see the steps of all processes."""
         return nullcontext()
 
     def begin_step(self, seed: int, step: int) -> None:
@@ -69,15 +69,15 @@ class World:
         """Replace every gradient with its sum over the processes."""
 
     def turns(self, items: Sequence[T]) -> Sequence[T]:
-        """The items that are this process's turn."""
+        """The items that this process handles."""
         return items
 
     def in_turn(self, results: list[T]) -> list[T]:
-        """The results of everyone's `turns`, in the order of the items."""
+        """The results of all processes' `turns`, in the order of the items."""
         return results
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
 
 
 def join_world(device: torch.device) -> World:
@@ -102,7 +102,7 @@ def is_first_process() -> bool:
 
 
 def check_device(device: str) -> None:
-    """Refuse what torch does not know or this machine does not have, before any work is done."""
+    """Refuse a device that torch does not know or this machine does not have, before any work is done."""
     try:
         wanted = torch.device(device)
     except RuntimeError:
@@ -112,7 +112,7 @@ def check_device(device: str) -> None:
 
 
 def local_device(device: str) -> str:
-    """`cuda` is the GPU that torchrun meant for this process."""
+    """For `cuda` under torchrun, the GPU that it assigned to this process; else the device itself."""
     return f"cuda:{_number('LOCAL_RANK')}" if device == "cuda" and is_shared() else device
 
 

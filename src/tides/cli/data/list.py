@@ -1,4 +1,4 @@
-"""`tides data list`: which data sets there are, and which of them are here."""
+"""`tides data list`: which data sets exist, and which of them are on this machine."""
 
 import json
 from pathlib import Path

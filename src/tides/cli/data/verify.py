@@ -1,4 +1,4 @@
-"""`tides data verify`: open the files that are here and say whether they are what they should be."""
+"""`tides data verify`: open the files on this machine and check that they are what they should be."""
 
 import json
 from pathlib import Path

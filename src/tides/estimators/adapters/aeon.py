@@ -20,7 +20,8 @@ class AeonTIDESClassifier(BaseClassifier):  # type: ignore[misc]
     """`TIDESClassifier` behind aeon's interface; unequal lengths and missing values (NaN) are fine.
 
     aeon's collections have no timestamps. Either `times` holds those of all cases (length,), or `time_channel` says
-    which channel of X is the clock; 0, 1, 2, … without. `options` are further arguments of `TIDESClassifier`.
+    which channel of X is the clock; otherwise times are 0, 1, 2, …. `options` are further arguments of
+    `TIDESClassifier`.
     """
 
     _tags: ClassVar[dict[str, Any]] = {

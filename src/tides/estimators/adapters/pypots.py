@@ -18,7 +18,7 @@ Dictionary = Mapping[str, Any]
 class PyPOTSTIDESClassifier:
     """`TIDESClassifier` with PyPOTS's constructor, `fit(train_set, val_set)` and `predict(test_set)`.
 
-    A dictionary may hold "times" (samples, steps) beside "X"; steps are one unit apart without. Further arguments are
+    A dictionary may hold "times" (samples, steps) beside "X"; otherwise steps are one unit apart. Further arguments are
     those of `TIDESClassifier`.
     """
 

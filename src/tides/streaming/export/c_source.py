@@ -29,7 +29,7 @@ _DISCRETISATIONS = ("ZOH", "BILINEAR", "DIRAC")
 
 
 class CExport(NamedTuple):
-    """Where the sources are, and what they will occupy: constants in flash, one state per stream in memory."""
+    """Where the sources are, and the size of their constants (in flash) and of one stream's state (in memory)."""
 
     folder: Path
     weight_bytes: int
@@ -105,7 +105,7 @@ def _header(plan: Described, members: list[str], *, double: bool, int8: bool, ti
 
 
 def _sizes(plan: Described) -> dict[str, int]:
-    """Sizes, and what there is of parts that a model may do without."""
+    """Sizes, and which optional parts the model has."""
     model, config = plan.model, plan.backbone.config
     ssm, tail = model.blocks[0].ssm, model.blocks[0].tail
     inner = tail.value.shape[0] if isinstance(tail, TailWeights) else 0
@@ -149,7 +149,7 @@ def _numbers(plan: Described, *, double: bool) -> dict[str, float]:
 
 
 def _choices(plan: Described) -> list[str]:
-    """What may be chosen, numbered, and what was."""
+    """The possible choices as numbered constants, and the model's own."""
     model, drive = plan.model, plan.model.blocks[0].ssm.drive
     mix = {StaticMix: "STATIC", DiagonalMix: "DIAG"}.get(type(drive))
     mix = mix or ("FULL" if isinstance(drive, LowRankMix) and drive.down is None else "LOW_RANK")

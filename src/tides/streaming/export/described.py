@@ -1,4 +1,4 @@
-"""What a model is made of and how it answers, in the form that every export writes down."""
+"""The parts of a model and its kind of answer, in the form that every export uses."""
 
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ class Described(NamedTuple):
 
 
 def describe(model: nn.Module, *, causal: bool = True) -> Described:
-    """`model` for an export; one that cannot be exported says why. `causal`: it must answer step by step."""
+    """`model` for an export; an error says why if it cannot be exported. `causal`: it must answer step by step."""
     # Exactly these classes: a child of one may answer in another way than the export does.
     if type(model) not in _MODELS:
         names = ", ".join(kind.__name__ for kind in _MODELS)

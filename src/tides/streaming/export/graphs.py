@@ -193,7 +193,9 @@ class ForecastGraph(Graph):
 
 
 def _places(moments: Tensor) -> Tensor:
-    """Where each moment (b, n) stands in time; equal ones keep their order, which no sort of ONNX promises."""
+    """The position of each moment (b, n) in order of time; equal ones keep their order, which no sort of ONNX
+    promises.
+    """
     n = moments.shape[1]
     earlier = moments.unsqueeze(1) < moments.unsqueeze(2)
     before = torch.arange(n).unsqueeze(0) < torch.arange(n).unsqueeze(1)

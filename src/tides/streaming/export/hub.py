@@ -70,7 +70,7 @@ def _fetch(name: str | Path, revision: str | None) -> Path:
 
 @contextmanager
 def _in_one_line(problem: str) -> Iterator[None]:
-    """What the hub's library says of networks, names and rights, without its traceback."""
+    """A context that turns errors of the hub's library (network, names, rights) into one line without a traceback."""
     try:
         yield
     except (OSError, ValueError) as error:

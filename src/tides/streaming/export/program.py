@@ -25,7 +25,9 @@ _B, _L, _Q = 2, 3, 5
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Errors alone of this logger: torch regrets every library of vision that is not installed."""
+    """A context in which this logger shows errors only: torch warns about every vision library that is not
+    installed.
+    """
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
