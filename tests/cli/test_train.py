@@ -449,3 +449,24 @@ def test_what_describe_would_notice_is_said_before_training(tmp_path: Path) -> N
     assert result.stderr.splitlines() == [f"tides: note: {note}" for note in notes["notes"]]
     assert json.loads(result.stdout)["notes"] == notes["notes"]
     assert json.loads((tmp_path / "model" / "record.json").read_text())["notes"] == notes["notes"]
+
+
+def test_one_long_series(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    hours = np.cumsum(rng.exponential(0.5, 800))
+    load = 50 + 10 * np.sin(2 * np.pi * hours / 12) + rng.normal(0, 1, 800)
+    when = pd.Timestamp("2031-01-01") + pd.to_timedelta(np.round(3600 * hours), unit="s")
+    table = tmp_path / "pump.csv"
+    pd.DataFrame({"when": when, "load": load}).drop_duplicates("when").to_csv(table, index=False)
+    roles = ["--time", "when", "--unit", "h", "--horizon", "3h"]
+    with pytest.raises(TidesError, match=r"--id: wanted the column that names the series; .* needs --cut"):
+        tides("train", table, *roles, *QUICK, "--out", tmp_path / "model")
+    said = tides("train", table, *roles, "--cut", "12h", *QUICK, "--out", tmp_path / "model")
+    assert "pump.csv: 1 series" in said
+    assert "on 7 pieces, the latest of each series, that were kept apart" in said
+    assert json.loads(tides("evaluate", tmp_path / "model", table, "--json"))["series"] > 30
+    tides("predict", tmp_path / "model", table, "--at", "+1h", "--out", tmp_path / "answers.csv")
+    answers = pd.read_csv(tmp_path / "answers.csv")
+    assert list(answers.columns) == ["when", "channel", "mean", "low", "high"]
+    assert pd.Timestamp(answers["when"][0]) - when[-1] == pd.Timedelta("1h")
+    assert "1 series" in tides("data", "describe", table, "--time", "when")

@@ -290,3 +290,41 @@ def test_a_folder_is_not_continued_for_another_horizon(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.predict(relaxing(2)), again.predict(relaxing(2)))
     with pytest.raises(ConfigError, match="holds the run of other training series"):
         TIDESForecaster(4.0, **quick).fit(relaxing(8))
+
+
+def one_recording(points: int = 600, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    hours = np.cumsum(rng.exponential(0.5, points))
+    load = 50 + 10 * np.sin(2 * np.pi * hours / 12) + rng.normal(0, 1, points)
+    return pd.DataFrame({"hours": hours, "load": load})
+
+
+def test_one_long_series(tmp_path: Path) -> None:
+    log = one_recording()
+    model = TIDESForecaster("3h", cut="12h", time="hours", unit="h", **QUICK)
+    with pytest.raises(DataError, match="id=… and time=…"):
+        clone(model).set_params(cut=None).fit(log)
+    model.fit(log)
+    assert model.cut_ == 12.0
+    # The latest pieces calibrate, those before them choose the epoch.
+    assert model.series_ == {"training": 18, "validation": 4, "calibration": 5}
+    assert model.backtest(log).questions.ids[-1] == f"0/{int((log.hours.max() - log.hours.min()) // 12)}"
+    found = model.predict(log, at="+1h,+2h")
+    # It learnt from half a day at most, and reads no more than that.
+    end = log.hours.max()
+    np.testing.assert_array_equal(found, model.predict(log[log.hours >= end - 12], at="+1h,+2h"))
+    assert not np.array_equal(found, model.predict(log[log.hours >= end - 6], at="+1h,+2h"))
+    before = log[(log.hours >= end - 42) & (log.hours <= end - 30)]
+    np.testing.assert_array_equal(model.predict(log, at="-30h"), model.predict(before, at=end - 30))
+    again = TIDESForecaster.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict(log, at="+1h,+2h"), found)
+
+
+def test_long_series_of_many_keep_whole_series_apart() -> None:
+    data = relaxing(24, points=40, span=20.0)
+    model = TIDESForecaster("2h", cut=5, **QUICK).fit(data)
+    counts = model.series_
+    assert sum(counts.values()) > 3 * len(data)
+    assert all(count % 4 <= 3 and count >= 4 for count in counts.values())
+    with pytest.raises(DataError, match="needs at least two series"):
+        TIDESForecaster("2h", cut=500, **QUICK).fit(data[:1])

@@ -72,11 +72,16 @@ def _classes(estimator: Any, data: Any) -> dict[str, Any]:
     answers: dict[str, Any] = {"predicted": estimator.classes_[probabilities.argmax(axis=1)].tolist()}
     for k, name in enumerate(estimator.classes_.tolist()):
         answers[f"p({name})"] = probabilities[:, k]
-    return _beside({estimator.id: data.ids}, answers)
+    return _beside(_named(estimator, data.ids), answers)
 
 
 def _numbers(estimator: Any, data: Any) -> dict[str, Any]:
-    return _beside({estimator.id: data.ids}, {"predicted": estimator.predict(data)})
+    return _beside(_named(estimator, data.ids), {"predicted": estimator.predict(data)})
+
+
+def _named(estimator: Any, ids: list[Any]) -> dict[str, Any]:
+    """The column of ids, which a table that is one series does not have."""
+    return {} if estimator.id is None else {estimator.id: ids}
 
 
 def _beside(asked: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +114,8 @@ def _forecasts(estimator: Any, data: Any, at: str | None, coverage: float, zone:
     low, high = estimator.predict_interval(data, asked, coverage, method=method)
     n, q, c = mean.shape
     times = np.repeat(np.concatenate(asked), c)
-    named = {
-        estimator.id: [one for one in data.ids for _ in range(q * c)],
-        estimator.time: _dates(times, estimator.schema_, zone),
-    }
+    named = _named(estimator, [one for one in data.ids for _ in range(q * c)])
+    named[estimator.time] = _dates(times, estimator.schema_, zone)
     answers = {"channel": list(estimator.schema_.channels) * (n * q)}
     return _beside(named, answers | {"mean": mean.ravel(), "low": low.ravel(), "high": high.ravel()})
 
@@ -152,9 +155,10 @@ def _dates(times: Any, schema: Any, zone: str | None) -> Any:
         raise DataError(
             f"--at: {furthest:g} {schema.unit} after {schema.origin} is not a date between the years 1 and 9999"
         )
-    # Nanoseconds of 64 bits end in 2262.
+    # Nanoseconds of 64 bits end in 2262, and a float64 counts them for a few weeks.
     ends = max(abs(since), np.abs(since + seconds).max()) * 1e9 >= 2**63 - 1e12
-    unit, ticks = ("us", 1e6) if ends else ("ns", 1e9)
+    coarse = np.spacing(np.abs(seconds).max(initial=0.0)) * 4 > 1e-9
+    unit, ticks = ("us", 1e6) if ends or coarse else ("ns", 1e9)
     origin: Any = np.array(schema.origin, f"datetime64[{unit}]")
     dates = pa.array(origin + np.round(seconds * ticks).astype(f"timedelta64[{unit}]"))
     return dates if zone is None else dates.cast(pa.timestamp(unit, zone))

@@ -7,6 +7,9 @@ import typer
 
 Table = Annotated[Path, typer.Argument(help="Parquet, Feather or CSV file, or a folder of Parquet files.")]
 Id = Annotated[str, typer.Option(help="Column that names the series.")]
+Series = Annotated[
+    str | None, typer.Option("--id", help="Column that names the series; without it, the table is one series.")
+]
 Time = Annotated[str, typer.Option(help="Column of times: numbers, dates or durations.")]
 Channel = Annotated[str | None, typer.Option(help="Long tables: column with the names of channels.")]
 Value = Annotated[str | None, typer.Option(help="Long tables: column of values.")]

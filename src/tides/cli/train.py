@@ -17,12 +17,16 @@ _OWN_OPTIONS = {"label": "label", "device": "device", "folder": "out"}
 @app.command()
 def train(
     table: options.Table,
-    id: options.Id,
     time: options.Time,
     out: Annotated[Path, typer.Option(help="Folder for the model; an interrupted run in it is resumed.")],
+    id: options.Series = None,
     label: Annotated[str | None, typer.Option(help="Column of labels; ignored by forecasts.")] = None,
     task: Annotated[str, typer.Option(help="auto, classify, regress or forecast.")] = "auto",
     horizon: Annotated[str | None, typer.Option(help="Forecasts: how far ahead to learn, for example 24h.")] = None,
+    cut: Annotated[
+        str | None,
+        typer.Option(help="Forecasts of few long series, or of one: learn from pieces this long, for example 7d."),
+    ] = None,
     weight: Annotated[
         str | None, typer.Option(help="Column of weights: how much each series counts, in training and in the score.")
     ] = None,
@@ -68,6 +72,8 @@ def train(
         raise ConfigError("--horizon: a forecast needs one, such as 24h; to classify or regress, name the --label")
     if task != "forecast" and label is None:
         raise ConfigError(f"--label: --task {task} needs a column of labels")
+    if id is None and (cut is None or task != "forecast"):
+        raise ConfigError("--id: wanted the column that names the series; a table that is one long series needs --cut")
     if not 0 <= test < 1:
         raise ConfigError(f"--test: found {test}, wanted a share from 0 up to, not including, 1")
 
@@ -77,16 +83,18 @@ def train(
 
     from rich.console import Console
 
+    from tides.data.long_series import pieces, split_latest
     from tides.data.splits import split
     from tides.data.summary import describe
     from tides.estimators.inputs import Columns, read_series
+    from tides.estimators.recipe import FEWEST_TO_SPLIT
     from tides.estimators.scorecard import scorecard
     from tides.training import is_first_process
 
     roles: dict[str, Any] = {"id": id, "time": time, "channel": channel, "value": value, "channels": listed(channels)}
     roles |= {"static": listed(static), "weight": weight, "group": group, "unit": unit, "duplicates": duplicates}
     roles |= {"unlabelled": unlabelled}
-    columns = Columns(**{**roles, "static": tuple(roles["static"] or ())}, label=label, layout=None)
+    columns = Columns(**{**roles, "static": tuple(roles["static"] or ())}, label=label, layout=None, cut=cut)
     with Console(stderr=True).status(f"reading {table.name}"):
         kind: Any = {"classify": "class", "regress": "number"}.get(task, "auto")
         labels: Any = "ignored" if task == "forecast" else "required"
@@ -99,9 +107,16 @@ def train(
         if name in roles or name in _OWN_OPTIONS:
             raise ConfigError(f"--set or --config, {name}: wanted --{_OWN_OPTIONS.get(name, name)}, its own option")
     options |= given
-    estimator = _estimator(task, options, label, horizon, balanced=balanced, smoothing=smoothing)
+    estimator = _estimator(task, options, label, horizon, cut, balanced=balanced, smoothing=smoothing)
+    whole = data
+    if cut is not None:
+        data = pieces(data, cut)
+    few = cut is not None and len(set(data.groups or ())) < FEWEST_TO_SPLIT
     try:
-        train_part, test_part = split(data, (1 - test, test), seed=seed) if test else (data, None)
+        if not test:
+            train_part, test_part = data, None
+        else:
+            train_part, test_part = split_latest(data, test) if few else split(data, (1 - test, test), seed=seed)
     except DataError as error:
         raise ConfigError(f"--test {test:g}: {error}; choose another share, or 0 to train on all series") from error
     if is_first_process():
@@ -121,7 +136,7 @@ def train(
     record = {
         "record": "own-table",
         "table": table.name,
-        "data": _facts(data),
+        "data": _facts(whole),
         "notes": notes,
         "split": parts | ({"left out": rest} if rest else {}),
         "parameters": estimator.model_.count_parameters(),
@@ -140,13 +155,21 @@ def train(
         return
     _print(record, task, estimator, out)
     if record["result"] is not None:
-        print(f"on {len(test_part or ())} series that were kept apart{weighed_by(record['result'], weight)}:")
+        kind = "series" if cut is None else "pieces, the latest of each series," if few else "pieces of series"
+        print(f"on {len(test_part or ())} {kind} that were kept apart{weighed_by(record['result'], weight)}:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")
 
 
 def _estimator(
-    task: str, options: dict[str, Any], label: str | None, horizon: str | None, *, balanced: bool, smoothing: bool
+    task: str,
+    options: dict[str, Any],
+    label: str | None,
+    horizon: str | None,
+    cut: str | None,
+    *,
+    balanced: bool,
+    smoothing: bool,
 ) -> Any:
     import difflib
 
@@ -156,6 +179,7 @@ def _estimator(
     kind: Any = {"classify": TIDESClassifier, "regress": TIDESRegressor, "forecast": TIDESForecaster}[task]
     for option, given, wanted in (
         ("--horizon", horizon is not None, "forecast"),
+        ("--cut", cut is not None, "forecast"),
         ("--smoothing", smoothing, "forecast"),
         ("--balanced", balanced, "classify"),
     ):
@@ -165,7 +189,7 @@ def _estimator(
     if task == "classify":
         options |= {"class_weight": "balanced"} if balanced else {}
     elif task == "forecast":
-        options |= {"horizon": horizon} | ({"smoothing": True} if smoothing else {})
+        options |= {"horizon": horizon, "cut": cut} | ({"smoothing": True} if smoothing else {})
     known = kind().get_params()
     for name in options:
         if name not in known:

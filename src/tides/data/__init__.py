@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tides.data.batch import IrregularBatch, PackedBatch
     from tides.data.collation import collate
     from tides.data.dataset import IrregularDataset
+    from tides.data.long_series import pieces, split_latest
     from tides.data.physionet import load_physionet2012
     from tides.data.random_drop import RandomDrop
     from tides.data.sampler import LengthBucketSampler
@@ -41,7 +42,9 @@ _HOME = {
     "from_wide": "tables",
     "load_physionet2012": "physionet",
     "load_uea": "uea",
+    "pieces": "long_series",
     "split": "splits",
+    "split_latest": "long_series",
     "temporal_split": "splits",
     "uea_split": "uea_splits",
 }
@@ -67,7 +70,9 @@ __all__ = [
     "load_uea",
     "physiome",
     "physionet",
+    "pieces",
     "split",
+    "split_latest",
     "systems",
     "temporal_split",
     "uea",

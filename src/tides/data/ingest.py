@@ -67,9 +67,9 @@ def ingest(
     channels, channel_place = _channels(reader, schema)
     names = Names(
         table.name,
-        roles.id,
+        roles.id or "series",
         roles.time,
-        lambda key: f"{roles.id} {series_names[key] if series_names is not None else key!r}",
+        lambda key: f"{roles.id or 'series'} {series_names[key] if series_names is not None else key!r}",
         lambda place: repr(channels[place]),
         lambda column, code: repr(reader.codes[column].values[code]),
     )

@@ -12,7 +12,8 @@ from tides.errors import DataError
 class Roles:
     """The role of each column of a table."""
 
-    id: str
+    id: str | None
+    """None: all rows are one series."""
     time: str
     values: tuple[str, ...]
     channel: str | None

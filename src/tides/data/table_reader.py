@@ -22,8 +22,8 @@ class TableReader:
 
     def __init__(self, table: Table, roles: Roles) -> None:
         self.table, self.roles = table, roles
-        self.ids = Coder(self.where(roles.id), text=table.text, required=True)
-        self.whole_ids = False
+        self.ids = Coder(self.where(roles.id or ""), text=table.text, required=True)
+        self.whole_ids = roles.id is None
         self.clock = ClockReader(self.where(roles.time))
         self.channels = Coder(self.where(roles.channel or ""), text=table.text, required=True)
         self.codes = {name: Coder(self.where(name), text=table.text) for name in roles.per_series}
@@ -41,7 +41,7 @@ class TableReader:
             if size == 0:
                 continue
             # Ids first: an empty row is then reported as one without an id.
-            key = self._keys(columns[self.roles.id], row)
+            key = np.zeros(size, np.int64) if self.roles.id is None else self._keys(columns[self.roles.id], row)
             time = self.clock.read(columns[self.roles.time], row)
             channel = None if self.roles.channel is None else self.channels.encode(columns[self.roles.channel], row)
             kept = None

@@ -17,7 +17,7 @@ from tides.errors import DataError
 def from_long(
     table: Any,
     *,
-    id: str,
+    id: str | None,
     time: str,
     channel: str,
     value: str,
@@ -37,7 +37,7 @@ def from_long(
     """A data set from a table with one row per measurement: which series, when, which channel, what value.
 
     `table` is a pandas or polars frame, an Arrow table, or the path of a Parquet, Feather or CSV file (read in chunks).
-    Rows may come in any order; series are sorted by id, channels by name.
+    Rows may come in any order; series are sorted by id, channels by name. With `id=None`, all rows are one series.
 
     `time` may hold numbers, dates or durations. Numbers are used as they are, and `unit` is their name. Dates and
     durations are converted to `unit` ("h", "d", …; seconds by default); dates count from the earliest one, or from the
@@ -62,7 +62,7 @@ def from_long(
 def from_wide(
     table: Any,
     *,
-    id: str,
+    id: str | None,
     time: str,
     channels: Sequence[str] | None = None,
     label: str | None = None,

@@ -194,8 +194,8 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
             check_consistent_length(range(len(data)), y)
         if len(data) < 2:
             raise DataError(
-                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. Cut one long "
-                "series into pieces (days, runs) with ids of their own"
+                f"X: found 1 sample (n_samples=1); {type(self).__name__} needs at least two series. tides.data.pieces "
+                "cuts a long series, and TIDESForecaster(cut='7d') learns from its pieces"
             )
 
     def _fit_network(self, data: IrregularDataset) -> Split:

@@ -13,6 +13,7 @@ from tides.data.arrays import Layout
 from tides.data.clock import zone_of
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled
+from tides.data.long_series import pieces
 from tides.data.pivot import Duplicates
 from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
@@ -20,7 +21,7 @@ from tides.errors import ConfigError, DataError
 from tides.estimators.base import TIDESEstimator
 from tides.estimators.inputs import is_series, is_table
 from tides.estimators.intervals import Array, Calibrated
-from tides.estimators.origins import Backtest, Origins, ask_at, join_static
+from tides.estimators.origins import Backtest, Origins, ask_at, join_static, latest
 from tides.estimators.questions import query_times, time_span
 from tides.estimators.recipe import RECIPE, Split, require_count, split_off
 from tides.estimators.scikit import check_is_fitted
@@ -43,7 +44,12 @@ class TIDESForecaster(TIDESEstimator):
     question about the past is answered from what was known before. `gaussian` makes the network predict a spread with
     the mean; a share `calibration` of the series is held out to calibrate intervals (`tides.estimators.intervals`).
 
-    Learnt: `model_` (a `tides.Forecaster`), `horizon_` (in the data's unit), `schema_`, `history_`, `best_epoch_`.
+    `cut` is for few long series, or a single one: the network learns from pieces of this duration ("7d"), and answers
+    from the last such stretch of a series. The latest pieces choose the epoch and calibrate the intervals. A table that
+    is one series needs no `id` then.
+
+    Learnt: `model_` (a `tides.Forecaster`), `horizon_` and `cut_` (in the data's unit), `schema_`, `history_`,
+    `best_epoch_`.
     """
 
     _calibration: ClassVar[str] = "none"
@@ -55,6 +61,7 @@ class TIDESForecaster(TIDESEstimator):
         self,
         horizon: float | str | None = None,
         *,
+        cut: float | str | None = None,
         id: str | None = None,
         time: str | None = None,
         label: str | None = None,
@@ -124,6 +131,7 @@ class TIDESForecaster(TIDESEstimator):
             random_state=random_state,
         )
         self.horizon = horizon
+        self.cut = cut
         self.origins = origins
         self.smoothing = smoothing
         self.gaussian = gaussian
@@ -136,6 +144,8 @@ class TIDESForecaster(TIDESEstimator):
             raise ConfigError(f"interval: found {self.interval!r}, wanted 'conformal' or 'gaussian'")
         require_count(self.origins, "origins")
         data = counted(self._read(X, times, labels="ignored", fitted=False, weights=True))
+        self.cut_ = None if self.cut is None else time_span(self.cut, data.unit, "cut")
+        data = self._pieces(data)
         self._check_count(data, None)
         if int(data.lengths.max()) == 1:
             raise DataError("X: found 1 feature(s), that is one step in every series; a forecast needs two or more")
@@ -194,7 +204,7 @@ class TIDESForecaster(TIDESEstimator):
         """Forecast from random origins of these series what was observed within the horizon after them."""
         check_is_fitted(self)
         require_count(per_series, "per_series")
-        data = self._read(X, times, labels="ignored", fitted=True)
+        data = self._pieces(self._read(X, times, labels="ignored", fitted=True))
         rows = IrregularDataset([self._row(one) for one in data], channels=self._inputs(data))
         rows = rows[np.flatnonzero([len(self._origins.cuts(one)) > 0 for one in rows])]
         if len(rows) == 0:
@@ -207,6 +217,12 @@ class TIDESForecaster(TIDESEstimator):
         and query times in order.
         """
         return self._questions(*self._asked(X, at, times))
+
+    def _pieces(self, data: IrregularDataset) -> IrregularDataset:
+        """What is learnt from and scored: the series, or their pieces."""
+        if self.cut_ is None:
+            return data
+        return pieces(data.map(lambda one: one.replace(label=None)), self.cut_)
 
     @property
     def _origins(self) -> Origins:
@@ -228,8 +244,9 @@ class TIDESForecaster(TIDESEstimator):
         return row
 
     def _split(self, data: IrregularDataset, seed: int) -> Split:
-        rest, kept = split_off(data, self.calibration, seed, "calibration")
-        train, val = split_off(rest, self.validation, seed + 1)
+        in_time = self.cut_ is not None
+        rest, kept = split_off(data, self.calibration, seed, "calibration", in_time=in_time)
+        train, val = split_off(rest, self.validation, seed + 1, in_time=in_time)
         chosen, calibrated = (0 if part is None else len(part) for part in (val, kept))
         self.series_ = {"training": len(train), "validation": chosen, "calibration": calibrated}
         return Split(train, val, seed, kept)
@@ -281,7 +298,10 @@ class TIDESForecaster(TIDESEstimator):
 
     def _questions(self, data: IrregularDataset, asked: Sequence[Array]) -> IrregularDataset:
         c = len(self.schema_.channels)
-        questions = [ask_at(self._row(one), np.sort(moments), c) for one, moments in zip(data, asked, strict=True)]
+        questions = [
+            ask_at(latest(self._row(one), self.cut_, moments), np.sort(moments), c)
+            for one, moments in zip(data, asked, strict=True)
+        ]
         return IrregularDataset(questions, channels=self._inputs(data), unit=data.unit)
 
     def answer(self, questions: IrregularDataset) -> list[tuple[Array, Array]]:
@@ -305,13 +325,13 @@ class TIDESForecaster(TIDESEstimator):
 
     def _facts(self) -> dict[str, Any]:
         task = self.task_
-        facts = {"horizon": self.horizon_, "gaussian": task.gaussian, "spread_scale": list(task.scale or ())}
-        return facts | self.calibrated_.to_dict()
+        facts = {"horizon": self.horizon_, "cut": self.cut_, "gaussian": task.gaussian}
+        return facts | {"spread_scale": list(task.scale or ())} | self.calibrated_.to_dict()
 
     def _width(self, facts: dict[str, Any]) -> int:
         return len(self.schema_.channels) * (2 if facts["gaussian"] else 1)
 
     def _restore(self, facts: dict[str, Any]) -> None:
-        self.horizon_ = float(facts["horizon"])
+        self.horizon_, self.cut_ = float(facts["horizon"]), facts.get("cut")
         self.task_ = Forecasting(tuple(facts["spread_scale"]), bool(facts["gaussian"]))
         self.calibrated_ = Calibrated.from_dict(facts)

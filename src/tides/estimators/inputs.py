@@ -44,6 +44,8 @@ class Columns:
     duplicates: Any
     unlabelled: Any
     layout: Layout | None
+    cut: float | str | None = None
+    """Given where long series are cut into pieces; a table without ids is then one of them."""
 
     @property
     def given(self) -> bool:
@@ -215,8 +217,11 @@ def _from_table(
     schema: Schema | None,
     weights: bool,
 ) -> IrregularDataset:
-    if columns.id is None or columns.time is None:
-        raise DataError("X is a table: say which columns name the series and the time, id=… and time=…")
+    if columns.time is None or (columns.id is None and columns.cut is None):
+        raise DataError(
+            "X is a table: say which columns name the series and the time, id=… and time=…. A table that is one long "
+            "series needs no id where cut=… says how long its pieces are (forecasts)"
+        )
     if times is not None:
         raise DataError(f"times: the table has times of its own in column {columns.time!r}")
     label = columns.label if labels == "required" else None

@@ -116,6 +116,15 @@ def ask_at(series: IrregularSeries, times: NDArray[np.float64], targets: int) ->
     return series.replace(query_times=times, target=blank, target_observed=blank > 0)
 
 
+def latest(series: IrregularSeries, span: float | None, asked: NDArray[np.float64]) -> IrregularSeries:
+    """What was observed within `span` before the end of the series, or before the earliest asked time; None: all."""
+    if span is None:
+        return series
+    begin = min(series.times[-1], asked.min(initial=np.inf)) - span - slack(series.times)
+    near = series.times >= begin
+    return series.replace(values=series.values[near], times=series.times[near], observed=series.observed[near])
+
+
 def join_static(series: IrregularSeries) -> IrregularSeries:
     """Static features as further channels, the same in every row; not observed where they were not recorded."""
     if series.static is None:

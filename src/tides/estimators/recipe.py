@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tides.data.dataset import IrregularDataset
+from tides.data.long_series import split_latest
 from tides.data.splits import split
 from tides.errors import ConfigError, DataError
 from tides.nn.config import TIDESConfig
 from tides.training.config import TrainConfig
 
-_FEWEST_TO_SPLIT = 20
+FEWEST_TO_SPLIT = 20
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,21 @@ class Split(NamedTuple):
 
 
 def split_off(
-    data: IrregularDataset, share: float, seed: int, name: str = "validation"
+    data: IrregularDataset, share: float, seed: int, name: str = "validation", *, in_time: bool = False
 ) -> tuple[IrregularDataset, IrregularDataset | None]:
-    """Training and validation series; None if there are too few to hold any out."""
+    """Training and validation series; None if there are too few to hold any out.
+
+    `in_time`: they are pieces of longer series; if those are few, the latest pieces of each are held out.
+    """
     if not isinstance(share, int | float | np.number) or not 0 <= share < 1:
         raise ConfigError(f"{name}: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
     groups = data.groups
     units = len(data) if groups is None else len(set(groups))
-    if share == 0 or len(data) < _FEWEST_TO_SPLIT or units < 2 or _has_lonely_class(data):
+    if share == 0 or len(data) < FEWEST_TO_SPLIT:
+        return data, None
+    if in_time and units < FEWEST_TO_SPLIT:
+        return split_latest(data, share)
+    if units < 2 or _has_lonely_class(data):
         return data, None
     train, kept = split(data, (1 - share, share), seed=seed)
     return train, kept

@@ -16,8 +16,8 @@ app = typer.Typer()
 @app.command()
 def describe(
     table: options.Table,
-    id: options.Id,
     time: options.Time,
+    id: options.Series = None,
     channel: options.Channel = None,
     value: options.Value = None,
     channels: options.Channels = None,
