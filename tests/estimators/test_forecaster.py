@@ -233,6 +233,13 @@ def test_hopeless_horizons_are_refused(horizon: Any, message: str) -> None:
         TIDESForecaster(horizon, **QUICK).fit(relaxing(10))
 
 
+@pytest.mark.parametrize(("unit", "reach"), [("h", "1e-09 h"), (None, "1e-09")])
+def test_a_horizon_that_nothing_reaches_is_named_in_its_unit(unit: str | None, reach: str) -> None:
+    data = IrregularDataset(list(relaxing(10)), channels=("x",), unit=unit)
+    with pytest.raises(DataError, match=f"have an observation within {reach} after another one; wanted at least two"):
+        TIDESForecaster(1e-9, **QUICK).fit(data)
+
+
 def test_hopeless_questions_are_refused(fitted: TIDESForecaster) -> None:
     fresh = relaxing(3)
     for at, message in (

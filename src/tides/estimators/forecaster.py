@@ -156,9 +156,10 @@ class TIDESForecaster(TIDESEstimator):
         rows = IrregularDataset([join_static(one.replace(label=None)) for one in data], channels=self._inputs(data))
         asking = [len(self._origins.cuts(one)) > 0 for one in rows]
         if sum(asking) < 2:
+            reach = f"{self.horizon_:g} {data.unit or ''}".rstrip()
             raise DataError(
-                f"horizon: only {sum(asking)} of {len(rows)} series have an observation within {self.horizon_:g} "
-                f"{data.unit or ''} after another one; wanted at least two"
+                f"horizon: only {sum(asking)} of {len(rows)} series have an observation within {reach} after another "
+                "one; wanted at least two"
             )
         split = self._fit_network(rows[np.flatnonzero(asking)])
         self.calibrated_ = self._calibrate(split)
