@@ -29,13 +29,13 @@ def test_workers_report_their_begin_at_once_and_the_rest_now_and_then(monkeypatc
     monkeypatch.setattr(cluster, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     seen: list[tuple[str, float]] = []
 
-    class Wall:
-        class pin:
+    class Board:
+        class post:
             @staticmethod
             def remote(name: str, fraction: float) -> None:
                 seen.append((name, fraction))
 
-    progress = cluster._reporter("a", Wall)
+    progress = cluster._reporter("a", Board)
     progress(0.2)
     progress(0.4)
     assert seen == [("a", 0.0), ("a", 0.4)]

@@ -33,7 +33,7 @@ except ImportError as missing:
 
 # Seconds between two looks at what the workers report, and between two reports of a worker.
 _PULSE = 0.5
-# Seconds to wait for the wall to answer before going on without it.
+# Seconds to wait for the board to answer before going on without it.
 _PATIENCE = 10.0
 
 
@@ -113,8 +113,8 @@ class _Run:
         self._fractions: dict[str, float] = {}
         self._looked = -math.inf
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        wall: Any = ray.remote(_Wall)
-        self._wall = wall.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+        board: Any = ray.remote(_ProgressBoard)
+        self._board = board.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
         task: Any = ray.remote(_carry_out)
         self._task = task.options(
             num_cpus=cluster.cpus,
@@ -152,14 +152,14 @@ class _Run:
             with suppress(RayError):
                 for reference in self._waiting:
                     _cancel(reference)
-                ray.kill(self._wall)
+                ray.kill(self._board)
         if defects:
             raise defects[0]
 
     def _send(self) -> None:
         room = len(self._unsent) if self._cluster.at_once is None else self._cluster.at_once - len(self._waiting)
         for name, job in self._unsent[: max(0, room)]:
-            reference = self._task.remote(name, job, max(1, int(self._cluster.cpus)), _environment(), self._wall)
+            reference = self._task.remote(name, job, max(1, int(self._cluster.cpus)), _environment(), self._board)
             self._waiting[reference] = name
         del self._unsent[: max(0, room)]
 
@@ -177,10 +177,10 @@ class _Run:
         if not now and time.perf_counter() - self._looked < _PULSE:
             return
         self._looked = time.perf_counter()
-        pinned: dict[str, float] = {}
+        posted: dict[str, float] = {}
         with suppress(GetTimeoutError, RayActorError):
-            pinned = ray.get(self._wall.read.remote(), timeout=_PATIENCE)
-        for name, fraction in pinned.items():
+            posted = ray.get(self._board.read.remote(), timeout=_PATIENCE)
+        for name, fraction in posted.items():
             if self._fractions.get(name) != fraction:
                 self._fractions[name] = fraction
                 self._post(name, fraction)
@@ -197,29 +197,29 @@ def _cancel(reference: Any) -> None:
     ray.cancel(reference, force=True)
 
 
-class _Wall:
+class _ProgressBoard:
     """An actor beside the run, to which workers report the fraction done."""
 
     def __init__(self) -> None:
         self._fractions: dict[str, float] = {}
 
-    def pin(self, name: str, fraction: float) -> None:
+    def post(self, name: str, fraction: float) -> None:
         self._fractions[name] = fraction
 
     def read(self) -> dict[str, float]:
         return self._fractions
 
 
-def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], wall: Any) -> Any:
+def _carry_out(name: str, job: Job[Any], threads: int, environment: dict[str, str], board: Any) -> Any:
     """The task, in a worker process of some node."""
     import torch
 
     os.environ.update(environment)
     torch.set_num_threads(threads)
-    return attempt(job, _reporter(name, wall))
+    return attempt(job, _reporter(name, board))
 
 
-def _reporter(name: str, wall: Any) -> Progress:
+def _reporter(name: str, board: Any) -> Progress:
     last = -math.inf
 
     def progress(fraction: float) -> None:
@@ -227,7 +227,7 @@ def _reporter(name: str, wall: Any) -> Progress:
         if time.perf_counter() - last >= _PULSE:
             last = time.perf_counter()
             # Not awaited: a waiting task lends its processors to another one.
-            wall.pin.remote(name, fraction)
+            board.post.remote(name, fraction)
 
     progress(0.0)
     return progress

@@ -196,7 +196,7 @@ def settle(
 def _settle(
     study: optuna.Study, objective: Callable[[Trial], float], trials: int, watch: Watch, poll: float
 ) -> list[FrozenTrial]:
-    silence = _Silence(study)
+    silent = _SilentTrials(study)
     trials = max(trials, 1 + max(map(slot_of, filter(is_settled, study.get_trials(deepcopy=False))), default=-1))
 
     def guarded(trial: Trial) -> float:
@@ -217,7 +217,7 @@ def _settle(
     while True:
         _fail_stale(study)
         known = study.get_trials(deepcopy=False)
-        silence.fail_dead(known)
+        silent.fail_dead(known)
         done = settled_trials(known, trials)
         watch(len(done), [])
         if len(done) == trials:
@@ -266,7 +266,7 @@ def _lost_slots(known: Sequence[FrozenTrial], trials: int) -> list[int]:
     return [slot for slot in range(min(trials, len(known))) if slot not in held]
 
 
-class _Silence:
+class _SilentTrials:
     """Finds workers that were killed between the creation of a trial and its first heartbeat, which Optuna overlooks.
 
     They get as long as others, counted by the clock of the one who waits: those of two machines need not agree.

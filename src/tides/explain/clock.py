@@ -103,7 +103,7 @@ def layer_clock(
     else:
         scale = torch.exp(weights.step)
     per_time = scale / time_scale
-    contribution = _voices(ssm, trace.s, u).square().mean(-1).sqrt()
+    contribution = _contributions(ssm, trace.s, u).square().mean(-1).sqrt()
     if spec.bidirectional:
         # Both directions of time decay with the same eigenvalues.
         contribution = torch.hypot(*contribution.chunk(2, dim=-1))
@@ -122,13 +122,13 @@ def response_rate(
     """
     (_, ours), (_, theirs) = (ssm.trace(x, gaps) for x in (u, changed))
     difference = theirs.s - ours.s
-    real, imaginary = (_voices(ssm, s, u) @ readout for s in (difference, -1j * difference))
+    real, imaginary = (_contributions(ssm, s, u) @ readout for s in (difference, -1j * difference))
     found = layer_clock(ssm, u, gaps, time_scale=time_scale)
     turned = 2 * math.pi * found.frequency
     return (real * found.rate + imaginary * turned).sum(-1) / real.sum(-1)
 
 
-def _voices(ssm: SSM, s: Tensor, u: Tensor) -> Tensor:
+def _contributions(ssm: SSM, s: Tensor, u: Tensor) -> Tensor:
     """Re(C_k[:, p] s_p), the contribution of every mode: (b, l, p, h)."""
     mix, eps = ssm.weights().readout, ssm.spec.eps
     alone = torch.diag_embed(s).transpose(0, 2).transpose(1, 2)  # (p, b, l, p)

@@ -147,7 +147,7 @@ class Processes(World):
             total: Tensor = self._reduce(x, "sum")
         return total
 
-    def voice(self, row: Tensor) -> Tensor:
+    def contribution(self, row: Tensor) -> Tensor:
         """`row`, or zeros if this process has nothing to contribute in this step."""
         return torch.zeros_like(row) if self._silent else row
 
@@ -163,7 +163,7 @@ class Processes(World):
         except RuntimeError as error:
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             raise TidesError(
-                f"process {self.rank} of {self.size} lost another one, which failed or did not answer for "
+                f"process {self.rank} of {self.size} lost another one, which has failed or not answered for "
                 f"{PATIENCE.total_seconds():g} s ({reason})"
             ) from error
 
@@ -177,10 +177,10 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, world: Processes, row: Tensor) -> Tensor:
         ctx.world = world
         rows = row.new_zeros(world.size, len(row))
-        rows[world.rank] = world.voice(row)
+        rows[world.rank] = world.contribution(row)
         return world.sum(rows)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
         world = ctx.world
-        return None, world.voice(world.sum(gradients[0].contiguous())[world.rank])
+        return None, world.contribution(world.sum(gradients[0].contiguous())[world.rank])
