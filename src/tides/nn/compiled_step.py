@@ -133,12 +133,13 @@ class CompiledStep:
         found, streams = len(backbone.held), len(range(self.streams)[rows]) if isinstance(rows, slice) else len(rows)
         if found != streams:
             raise ShapeError(f"state: found {found} streams, wanted {streams}")
-        if isinstance(state, PooledState) and (state.newest is not None or state.waited is not None):
-            raise ShapeError("state: found one that was advanced, wanted one right after an observation")
+        if isinstance(state, PooledState):
+            check_pooled(state, self._summary)
+            if state.newest is not None or state.waited is not None:
+                raise ShapeError("state: found one that was advanced, wanted one right after an observation")
         self._program.set_states(backbone.blocks, rows)
         self._program.held[rows] = backbone.held.numpy(force=True)
         if isinstance(state, PooledState):
-            check_pooled(state, self._summary)
             parts = [state.total, state.weight.unsqueeze(-1), *([] if state.summary is None else [state.summary])]
             sums = torch.cat(parts, dim=-1)
             self._program.sums[rows] = sums.numpy(force=True)
