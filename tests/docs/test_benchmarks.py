@@ -58,7 +58,7 @@ def thousands(rate: float) -> str:
 
 
 def test_small_tables() -> None:
-    """Mean and spread over drawings: score and log loss with and without hidden inputs, score of a tabular model."""
+    """Mean and spread over drawings: scores of all models, then the log loss of those that are networks."""
     shown, tasks = rows("classification.md"), measured("small-tables.json")["tasks"]
     for task, found in tasks.items():
 
@@ -66,8 +66,9 @@ def test_small_tables() -> None:
             values = np.array([one[model][metric] for one in found])
             return f"{values.mean():.3f} ± {values.std(ddof=1):.3f}"
 
-        wanted = [over_drawings(model, "score") for model in ("hidden", "shown", "tabular")]
-        classes = "log_loss" in found[0]["hidden"]
-        wanted += [over_drawings(model, "log_loss") if classes else "" for model in ("hidden", "shown")]
+        networks = ("defaults", "features", "shown")
+        wanted = [over_drawings(model, "score") for model in (*networks, "tabular")]
+        classes = "log_loss" in found[0]["defaults"]
+        wanted += [over_drawings(model, "log_loss") if classes else "" for model in (*networks, "tabular")]
         [row] = [cells for first, cells in shown.items() if first.startswith(f"`{task}`")]
         assert row == wanted, task

@@ -70,6 +70,26 @@ def test_mask_channels_are_there_where_values_are_missing(missing: tuple[int, ..
     assert np.isfinite(model.predict_proba(data)).all()
 
 
+def test_classifiers_and_regressors_have_a_summary_unless_they_are_told_otherwise() -> None:
+    quick: dict[str, Any] = {**FAST, "epochs": 1}
+    for one, labels in ((TIDESClassifier, levels(12).labels), (TIDESRegressor, np.arange(12.0))):
+        assert one().summary is RECIPE.summary is True
+        assert one(**quick).fit(levels(12), labels).model_.summary is not None
+        assert one(summary=False, **quick).fit(levels(12), labels).model_.summary is None
+        assert one(model={"summary": False}, **quick).fit(levels(12), labels).model_.summary is None
+    with pytest.raises(ConfigError, match="summary: found 'no'"):
+        TIDESClassifier(summary="no", **quick).fit(levels(12))  # type: ignore[arg-type]
+    assert TIDESForecaster(2.0, **quick).fit(relaxing(12)).model_.config.summary is False
+
+
+def test_the_unit_of_time_changes_no_score() -> None:
+    """Spans, gaps and slopes among the statistics are in units of the model."""
+    data = levels(80)
+    hours = IrregularDataset([one.replace(times=60 * one.times) for one in data], channels=data.channels)
+    scores = [TIDESClassifier(**{**FAST, "epochs": 5}).fit(x[:60]).score(x[60:]) for x in (data, hours)]
+    assert scores[0] == scores[1] > 0.9
+
+
 def statistics(data: IrregularDataset) -> np.ndarray[Any, Any]:
     """What people put into a tabular model: count, mean, spread, extremes, first and last value of each channel."""
     rows = []

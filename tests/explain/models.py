@@ -26,6 +26,9 @@ def settled(model: Any) -> Any:
         model.calibrate(torch.rand(50) * 3, *scale, *outputs)
     else:
         model.calibrate(torch.rand(50) * 3, *scale)
+    if model.config.summary:
+        size = model.summary.size
+        model.calibrate_summary(torch.randn(size), 1 + torch.rand(size))
     return model.eval()
 
 

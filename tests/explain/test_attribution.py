@@ -21,6 +21,20 @@ def test_they_add_up_to_the_answer(pool: str) -> None:
     assert float(found.incompleteness.abs().max()) < 1e-6
 
 
+def test_they_pass_through_a_summary() -> None:
+    """Extremes have kinks, where the path goes from one value to another: many nodes see them well enough."""
+    model, given = classifier(summary=True), batch()
+    found = attribute(model, given, target=1, steps=512)
+    assert bool(torch.isfinite(found.values).all())
+    torch.testing.assert_close(found.answer, ask(model, given)[:, 1])
+    assert float(found.incompleteness.abs().max()) < 1e-2 * float(found.answer.sub(found.reference).abs().max())
+    with torch.no_grad():
+        model.head.weight[:, : model.config.hidden_size] = 0
+    found = attribute(model, given, target=1)
+    assert bool((found.values[given.observed] != 0).all())
+    assert bool((found.values[~given.observed] == 0).all())
+
+
 def test_gradients_may_be_switched_off_around_it() -> None:
     model, given = classifier(), batch()
     with torch.no_grad():

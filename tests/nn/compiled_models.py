@@ -21,7 +21,7 @@ def compare(compiler: str, kind: str) -> None:
         case "backbone":
             model: torch.nn.Module = Backbone(config)
         case "classifier":
-            model = SequenceClassifier(config, 3)
+            model = SequenceClassifier(config.replace(summary=True), 3)
         case _:
             model = Forecaster(config, 2, kind)  # type: ignore[arg-type]
             arguments = (x, gaps.double().cumsum(1), None, torch.rand(2, 2).double())

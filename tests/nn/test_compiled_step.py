@@ -63,6 +63,8 @@ def settled(model: Any, dtype: torch.dtype) -> Any:
             parameter += 0.1 * torch.randn_like(parameter)
     channels = model.config.input_size
     model.calibrate(torch.rand(50) * 3, torch.randn(channels).to(dtype), 1 + torch.rand(channels).to(dtype))
+    if model.config.summary:
+        model.calibrate_summary(torch.randn(model.summary.size), 1 + torch.rand(model.summary.size))
     model.train()
     model(torch.randn(4, 20, channels, dtype=dtype), torch.rand(4, 20, dtype=dtype))
     return model.eval()
@@ -91,19 +93,24 @@ def test_equals_the_models_step(options: dict[str, Any]) -> None:
     assert_close(fast.state.held, state.held, EXACT, "held")
 
 
+@pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
-def test_equals_a_classifiers_step(pool: str, dtype: torch.dtype) -> None:
-    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool), 3), dtype)
+def test_equals_a_classifiers_step(pool: str, dtype: torch.dtype, summary: bool) -> None:
+    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool, summary=summary, mask_channels=True), 3), dtype)
     fast, state = CompiledStep(model, streams=2), model.init_state(2)
     tolerance = EXACT if dtype == torch.float64 else FLOAT32_FORWARD
     with torch.no_grad():
         for k in range(12):
             x, gap = observation(2, dtype)
             gap = gap if k else torch.zeros_like(gap)
-            wanted, state = model.step(x, gap, state)
-            assert_close(fast.step(x, gap), wanted, tolerance, "logits")
+            seen = torch.rand(2, 2) < 0.7
+            wanted, state = model.step(x, gap, state, observed=seen)
+            assert_close(fast.step(x, gap, observed=seen), wanted, tolerance, "logits")
     assert isinstance(fast.state, PooledState)
+    if summary:
+        assert_close(fast.state.summary, state.summary, tolerance, "sums of the statistics")
+        fast.state = state
     assert_close(fast.state.total, state.total, tolerance, "running sums")
     assert_close(fast.state.weight, state.weight, tolerance, "their weight")
 

@@ -42,7 +42,16 @@ def forecaster(mode: Any = "readout", **fields: Any) -> tides.Forecaster:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"hold": "preceding"}, {"pool": "last"}, {"pool": "time"}, {"first_gap": "start"}, {"variant": "mamba-s"}],
+    [
+        {},
+        {"hold": "preceding"},
+        {"pool": "last"},
+        {"pool": "time"},
+        {"first_gap": "start"},
+        {"variant": "mamba-s"},
+        {"summary": True},
+        {"summary": True, "pool": "time"},
+    ],
     ids=str,
 )
 @torch.no_grad()
@@ -222,8 +231,9 @@ def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
         StreamSession(model).step(start, [1, 2])
 
 
-def test_static_columns_come_with_the_first_observation(tmp_path: Path) -> None:
-    model = unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=2, static_size=3))
+@pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
+def test_static_columns_come_with_the_first_observation(summary: bool, tmp_path: Path) -> None:
+    model = unsettled(tides.SequenceClassifier(small_config(**MISSING, summary=summary), classes=2, static_size=3))
     schema = {
         "channels": ["a", "b"],
         "unit": "h",

@@ -24,7 +24,7 @@ def fed(model: Any, **options: Any) -> StreamSession:
 
 
 @pytest.mark.parametrize("late", ["reject", "replay"])
-@pytest.mark.parametrize("make", [classifier, forecaster])
+@pytest.mark.parametrize("make", [classifier, lambda: classifier(summary=True), forecaster])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_session_goes_on_where_it_was_stored(make: Any, late: Any, compiled: bool, tmp_path: Path) -> None:
     pytest.importorskip("numba")

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
-from tides.data import IrregularDataset, IrregularSeries
-from tides.training.calibration import label_moments, target_moments
+from tests.comparison import assert_close
+from tests.tolerances import EXACT
+from tides.data import IrregularDataset, IrregularSeries, collate
+from tides.nn import SequenceClassifier, TIDESConfig
+from tides.training.calibration import calibrate, label_moments, target_moments
 
 
 def asked(*targets: np.ndarray) -> IrregularDataset:
@@ -44,3 +48,27 @@ def test_labels_may_be_vectors() -> None:
     data = IrregularDataset([IrregularSeries(np.ones((2, 1)), np.arange(2.0), label=row) for row in rows])
     shift, scale = label_moments(data)
     assert (shift.tolist(), scale.tolist()) == ([2.0, 10.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_statistics_of_the_training_series_are_standardised(values: bool) -> None:
+    """Whether the channels are or not, in more than one batch; what is the same in all series keeps its unit."""
+    generator = np.random.default_rng(0)
+    series = []
+    for _ in range(70):
+        x = generator.normal(5, 3, (6, 2))
+        x[:, 1] = np.nan if generator.random() < 0.3 else x[:, 1]
+        series.append(IrregularSeries(x, np.cumsum(generator.exponential(2.0, 6))))
+    data = IrregularDataset(series)
+    model = SequenceClassifier(TIDESConfig(input_size=2, summary=True, mask_channels=True, depth=1), 2).double()
+    calibrate(model, data, values=values)
+    batch = collate(data, dtype=torch.float64)
+    found, known = model.summarise(
+        batch.values, model.gaps(batch.times, batch.valid), observed=batch.observed, valid=batch.valid
+    )
+    assert model.summary is not None
+    z = ((found - model.summary.shift) / model.summary.scale).masked_fill(~known, torch.nan)
+    mean, varies = z.nanmean(0), ~torch.isin(torch.arange(20), torch.tensor([0, 16]))
+    assert_close(1 + mean, torch.ones(20).double(), EXACT, "means")
+    assert_close((z - mean).square().nanmean(0)[varies], torch.ones(18).double(), EXACT, "variances")
+    assert model.summary.scale[~varies].tolist() == [1.0, 1.0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,9 @@ def forecaster(seed: int, **fields: Any) -> Forecaster:
     return Forecaster(TIDESConfig(**chosen), channels=2).double()
 
 
-def classifier(seed: int) -> SequenceClassifier:
+def classifier(seed: int, **fields: Any) -> SequenceClassifier:
     torch.manual_seed(seed)
-    config = TIDESConfig(input_size=2, hidden_size=6, state_size=4, depth=1, rank=2, mask_channels=True)
+    config = TIDESConfig(input_size=2, hidden_size=6, state_size=4, depth=1, rank=2, mask_channels=True, **fields)
     return SequenceClassifier(config, classes=3).double()
 
 
@@ -120,10 +120,12 @@ def test_other_models(fields: dict[str, Any]) -> None:
     assert_same(together(make, Forecasting(), config), alone(make, Forecasting(), config), 1e-8)
 
 
-def test_classifiers_and_class_weights() -> None:
+@pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
+def test_classifiers_and_class_weights(summary: bool) -> None:
     task, config = Classification((1.0, 2.0, 1.5)), settings(epochs=3)
-    found = together(classifier, task, config)
-    assert_same(found, alone(classifier, task, config), 1e-8)
+    make = partial(classifier, summary=summary)
+    found = together(make, task, config)
+    assert_same(found, alone(make, task, config), 1e-8)
     data = [val for _, val in folds(task)]
     nll = [float(evaluate(m, Classification(), d)["nll"].value) for m, d in zip(found[0], data, strict=True)]
     assert population_losses(found[0], Classification(), data) == pytest.approx(nll, rel=1e-9)

@@ -78,6 +78,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         depth: int = RECIPE.depth,
         dropout: float = RECIPE.dropout,
         input_drop: float = RECIPE.input_drop,
+        summary: bool = RECIPE.summary,
         model: Mapping[str, Any] | None = None,
         epochs: int = RECIPE.epochs,
         batch_size: int | None = None,
@@ -109,6 +110,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.depth = depth
         self.dropout = dropout
         self.input_drop = input_drop
+        self.summary = summary
         self.model = model
         self.epochs = epochs
         self.batch_size = batch_size

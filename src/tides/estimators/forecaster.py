@@ -117,6 +117,7 @@ class TIDESForecaster(TIDESEstimator):
             depth=depth,
             dropout=dropout,
             input_drop=input_drop,
+            summary=False,  # of a series as a whole, which a forecast is not
             model=model,
             epochs=epochs,
             batch_size=batch_size,

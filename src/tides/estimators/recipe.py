@@ -6,11 +6,13 @@
 3. Every channel has a mask channel beside it, whether or not training data has missing values.
 4. In training a share `input_drop` of the observed values is hidden, another one every time, so that a network does not
    learn few series by heart.
-5. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
+5. Statistics of each series (count, mean, spread, first, last, extremes and slope of each channel; steps, span, gaps)
+   stand beside what the network learns of it (`summary`; not in forecasters), and are never hidden.
+6. A share `validation` of the series (whole groups, classes in proportion) is kept apart to choose the best epoch;
    training stops after `patience` epochs without a better one. With fewer than 20 series, or a class of a single one,
    all of them train, and the last epoch counts.
-6. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
-7. Series count by their weights, where they have some; classes as often as they occur unless `class_weight="balanced"`.
+7. AdamW with a cosine schedule, gradients clipped to norm 1, batches of about a tenth of the series (8 to 64).
+8. Series count by their weights, where they have some; classes as often as they occur unless `class_weight="balanced"`.
 """
 
 from collections.abc import Mapping
@@ -38,6 +40,7 @@ class Recipe:
     depth: int = 2
     dropout: float = 0.1
     input_drop: float = 0.2
+    summary: bool = True
     epochs: int = 100
     lr: float = 1e-2
     weight_decay: float = 0.01
@@ -61,6 +64,7 @@ def network_config(estimator: Any, data: IrregularDataset, *others: IrregularDat
         "rank": 4,
         "mask_channels": True,
         "projector_init": "random",
+        "summary": estimator.summary,
         **_time_policy(data),
         **(estimator.model or {}),
     }

@@ -37,6 +37,8 @@ class StepModel(NamedTuple):
     """Whether the last input channel is the gap."""
     pool: str | None = None
     head: tuple[Tensor, Tensor] | None = None
+    summary: tuple[Tensor, Tensor] | None = None
+    """Shift and scale of the statistics that join the pooled features."""
 
 
 def step_program(model: StepModel, streams: int, dtype: torch.dtype) -> Any:

@@ -17,6 +17,7 @@ from tides.errors import ConfigError, DataError, ShapeError
 from tides.functional.checks import check_layer_input, describe_shape, describe_tensor, is_mask
 from tides.functional.gaps import check_times, values_can_be_checked
 from tides.functional.ssm import check_layer_state
+from tides.functional.summary import sums_size
 from tides.nn.config import TIDESConfig
 from tides.nn.state import BackboneState, PooledState
 
@@ -146,9 +147,14 @@ def check_state(state: Any, config: TIDESConfig, like: Tensor, batch: int | None
         raise ShapeError(f"state: found {found}, wanted {wanted} like the model")
 
 
-def check_pooled(state: Any) -> None:
+def check_pooled(state: Any, summary: Any) -> None:
+    """A running pool, with the sums of a summary where the model has one."""
     if not isinstance(state, PooledState):
         raise ShapeError(f"state: found {type(state).__name__}, wanted a PooledState; begin with `init_state`")
+    wanted = None if summary is None else (len(state.weight), sums_size(summary.channels))
+    found = None if state.summary is None else tuple(state.summary.shape)
+    if found != wanted:
+        raise ShapeError(f"state: found a summary of shape {found}, wanted {wanted}: it comes from another model")
 
 
 def check_static(static: Any, wanted: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ from tides.errors import ConfigError, DataError, ShapeError
 from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
-from tides.nn.checks import check_count, check_model_dtype, check_state, missing_mask_channels
+from tides.nn.checks import check_count, check_model_dtype, check_pooled, check_state, missing_mask_channels
 from tides.nn.forecaster import Forecaster
 from tides.nn.glu import ResidualGLU, linear_tensors
 from tides.nn.heads import SequenceHead, SequenceRegressor
@@ -36,6 +36,7 @@ class CompiledStep:
         self.backbone.require_causal("step")
         if isinstance(model, SequenceHead) and model.static_size:
             raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
+        self._summary = model.summary if isinstance(model, SequenceHead) else None
         streams = check_count(streams, "streams")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
         check_model_dtype(self.backbone.calibration.shift)
@@ -120,7 +121,9 @@ class CompiledStep:
         if not self.pooled:
             return backbone
         sums = torch.from_numpy(self._program.sums[rows].copy())
-        return PooledState(backbone, sums[:, :-1], sums[:, -1])
+        hidden = self.config.hidden_size
+        summary = None if self._summary is None else sums[:, hidden + 1 :]
+        return PooledState(backbone, sums[:, :hidden], sums[:, hidden], summary=summary)
 
     def set_state(self, rows: Any, state: BackboneState | PooledState) -> None:
         """Replace the states of the streams `rows`."""
@@ -132,12 +135,15 @@ class CompiledStep:
         found, streams = len(backbone.held), len(range(self.streams)[rows]) if isinstance(rows, slice) else len(rows)
         if found != streams:
             raise ShapeError(f"state: found {found} streams, wanted {streams}")
-        if isinstance(state, PooledState) and (state.newest is not None or state.waited is not None):
-            raise ShapeError("state: found one that was advanced, wanted one right after an observation")
+        if isinstance(state, PooledState):
+            check_pooled(state, self._summary)
+            if state.newest is not None or state.waited is not None:
+                raise ShapeError("state: found one that was advanced, wanted one right after an observation")
         self._program.set_states(backbone.blocks, rows)
         self._program.held[rows] = backbone.held.numpy(force=True)
         if isinstance(state, PooledState):
-            sums = torch.cat([state.total, state.weight.unsqueeze(-1)], dim=-1)
+            parts = [state.total, state.weight.unsqueeze(-1), *([] if state.summary is None else [state.summary])]
+            sums = torch.cat(parts, dim=-1)
             self._program.sums[rows] = sums.numpy(force=True)
 
 
@@ -159,6 +165,7 @@ def describe_model(model: Backbone | SequenceHead) -> StepModel:
         gap_channel=backbone.config.variant == "mamba-s",
         pool=model.config.pool if isinstance(model, SequenceHead) else None,
         head=describe_head(model) if isinstance(model, SequenceHead) else None,
+        summary=_describe_summary(model) if isinstance(model, SequenceHead) else None,
     )
 
 
@@ -169,6 +176,10 @@ def describe_head(model: nn.Module) -> tuple[Tensor, Tensor]:
         scale, shift = model.output_scale.double(), model.output_shift.double()
         weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
     return weight, bias
+
+
+def _describe_summary(model: SequenceHead) -> tuple[Tensor, Tensor] | None:
+    return None if model.summary is None else (model.summary.shift, model.summary.scale)
 
 
 def _describe_block(block: Block) -> StepBlock:

@@ -71,6 +71,8 @@ class TIDESConfig:
     """The norm at the beginning of each block."""
     pool: Literal["mean", "last", "time"] = "mean"
     """How a series is summed up: all steps alike, the last one, or steps weighted by the gap before them."""
+    summary: bool = False
+    """Statistics of the raw series (count, mean, spread, slope, … of each channel) beside the pooled features."""
     projector_norm: bool = True
     """RMS norms behind the heads of Re λ, B and C."""
     projector_init: Literal["zeros", "random"] = "zeros"

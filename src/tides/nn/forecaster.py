@@ -45,6 +45,8 @@ class Forecaster(nn.Module):
             raise ConfigError(f"query_mode: found {query_mode!r}, wanted 'steps' or 'readout'")
         if query_mode == "readout" and (config.hold != "following" or config.bidirectional):
             raise ConfigError("query_mode: 'readout' needs hold='following' and bidirectional=False")
+        if config.summary:
+            raise ConfigError("summary: found True, wanted False: statistics of a whole series belong to no query")
         channels = check_count(channels, "channels")
         if config.mask_channels == "auto":
             # A forecaster always sees partly observed rows: at least its own queries.

@@ -17,7 +17,7 @@ class BackboneState(NamedTuple):
 class PooledState(NamedTuple):
     """A backbone's state with the running pool of its outputs (sums in float64, so that long streams do not drift).
 
-    Only `advance` sets the last two, which the next observation consumes.
+    Only `advance` sets `newest` and `waited`, which the next observation consumes.
     """
 
     backbone: BackboneState
@@ -27,6 +27,8 @@ class PooledState(NamedTuple):
     """`mean`: the newest observation's features (b, h) as they stand in `total`."""
     waited: Tensor | None = None
     """`time`: how long (b,) nothing has been observed."""
+    summary: Tensor | None = None
+    """Sums (b, n) behind the statistics of a model with a summary (`functional.summary.Sums`), in float64."""
 
 
 __all__ = ["BackboneState", "PooledState", "SSMState"]

@@ -160,36 +160,41 @@ class CompiledHeadBank(CompiledBank):
         Bank.__init__(self, model)
         self.head = model
         self._compiled = CompiledStep(self.backbone, capacity)
-        self._total, self._weight = self.fresh["total"].repeat(capacity, 1), self.fresh["weight"].repeat(capacity)
+        self._pool = {name: leaf.repeat(capacity, *[1] * (leaf.ndim - 1)) for name, leaf in self._parts(self.fresh)}
 
     def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
         features = self._compiled.step_rows(rows, x, gaps, observed).unsqueeze(1)
-        pool = PooledState(self._none, self._total[rows], self._weight[rows])
-        answer, pool = self.head.conclude(features, gaps.unsqueeze(1), pool, static=static)
-        self._total[rows], self._weight[rows] = pool.total, pool.weight
+        # The pool is continued without its backbone, whose state is in the compiled step.
+        nothing = BackboneState((), self.fresh["held"])
+        pool = PooledState(nothing, **{name: leaf[rows] for name, leaf in self._pool.items()})
+        answer, pool = self.head.conclude(
+            features, gaps.unsqueeze(1), pool, x.unsqueeze(1), observed.unsqueeze(1), static=static
+        )
+        for name, leaf in self._pool.items():
+            leaf[rows] = getattr(pool, name)
         return answer
 
-    @property
-    def _none(self) -> BackboneState:
-        """The pool is continued without its backbone, whose state is in the compiled step."""
-        return BackboneState((), self.fresh["held"])
+    def _parts(self, leaves: Leaves) -> list[tuple[str, Tensor]]:
+        """What of a state is the head's own."""
+        return [(name, leaf) for name, leaf in leaves.items() if name in ("total", "weight", "summary")]
 
     def get(self, rows: Any) -> Leaves:
-        return super().get(rows) | {"total": self._total[rows].clone(), "weight": self._weight[rows].clone()}
+        return super().get(rows) | {name: leaf[rows].clone() for name, leaf in self._pool.items()}
 
     def put(self, rows: Any, leaves: Leaves) -> None:
-        super().put(rows, {name: leaf for name, leaf in leaves.items() if name not in ("total", "weight")})
-        self._total[rows], self._weight[rows] = leaves["total"], leaves["weight"]
+        super().put(rows, {name: leaf for name, leaf in leaves.items() if name not in self._pool})
+        for name, leaf in self._pool.items():
+            leaf[rows] = leaves[name]
 
     def reset(self, rows: Rows) -> None:
         super().reset(rows)
-        self._total[rows], self._weight[rows] = 0.0, 0.0
+        for leaf in self._pool.values():
+            leaf[rows] = 0.0
 
     def grow(self, capacity: int) -> None:
-        more = capacity - len(self._weight)
         super().grow(capacity)
-        self._total = torch.cat([self._total, self._total.new_zeros(more, self._total.shape[1])])
-        self._weight = torch.cat([self._weight, self._weight.new_zeros(more)])
+        for name, leaf in self._pool.items():
+            self._pool[name] = torch.cat([leaf, leaf.new_zeros(capacity - len(leaf), *leaf.shape[1:])])
 
 
 def make_bank(model: StreamModel, capacity: int, compiled: bool | None) -> Bank:

@@ -20,6 +20,8 @@ def to_leaves(state: ModelState) -> Leaves:
     leaves["held"] = backbone.held
     if isinstance(state, PooledState):
         leaves |= {"total": state.total, "weight": state.weight}
+        if state.summary is not None:
+            leaves["summary"] = state.summary
     return leaves
 
 
@@ -28,7 +30,9 @@ def from_leaves(leaves: Leaves) -> ModelState:
     depth = sum(name.endswith(".s") for name in leaves)
     blocks = tuple(SSMState(*(leaves[f"blocks.{k}.{name}"] for name in SSMState._fields)) for k in range(depth))
     backbone = BackboneState(blocks, leaves["held"])
-    return PooledState(backbone, leaves["total"], leaves["weight"]) if "total" in leaves else backbone
+    if "total" not in leaves:
+        return backbone
+    return PooledState(backbone, leaves["total"], leaves["weight"], summary=leaves.get("summary"))
 
 
 def as_real(leaves: Leaves) -> Leaves:

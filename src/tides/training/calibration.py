@@ -8,18 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tides.data.collation import collate
 from tides.data.dataset import IrregularDataset
 from tides.data.scaling import Scaling
 from tides.errors import ConfigError, DataError
 
 Moments = tuple[Tensor, Tensor]
+# Series whose statistics are computed together.
+_BATCH = 64
+# Statistics count in units of the model: what spreads less than this does not differ between the series.
+_SMALLEST_SPREAD = 1e-6
 
 
 def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, outputs: Moments | None = None) -> None:
     """Give the model the training gaps and, with `values`, mean and standard deviation of the observed entries.
 
-    Static features are included if the model has scales for them. `outputs` are shift and scale of the model's answers,
-    if it predicts numbers.
+    Static features are included if the model has scales for them; the statistics of its summary always are, because
+    they are scaled with all of these. `outputs` are shift and scale of the model's answers, if it predicts numbers.
     """
     fit: Any = getattr(model, "calibrate", None)
     if fit is None:
@@ -45,6 +50,27 @@ def calibrate(model: nn.Module, train: IrregularDataset, *, values: bool, output
         _check_width(model, len(outputs[0]))
         scales |= {"output_shift": outputs[0], "output_scale": outputs[1]}
     fit(torch.from_numpy(np.concatenate(gaps)), **scales)
+    if getattr(model, "summary", None) is not None:
+        _calibrate_summary(model, train)
+
+
+@torch.no_grad()
+def _calibrate_summary(model: Any, train: IrregularDataset) -> None:
+    """Mean and standard deviation of each statistic over the training series in which it is known."""
+    device = model.summary.shift.device
+    found, known = [], []
+    for begin in range(0, len(train), _BATCH):
+        batch = collate(train[begin : begin + _BATCH], dtype=torch.float64).to(device)
+        gaps = model.gaps(batch.times, batch.valid)
+        statistics, flags = model.summarise(batch.values, gaps, observed=batch.observed, valid=batch.valid)
+        found.append(statistics)
+        known.append(flags)
+    statistics, flags = torch.cat(found), torch.cat(known)
+    count = flags.sum(0).clamp_min(1)
+    mean = (statistics * flags).sum(0) / count
+    spread = (((statistics - mean) * flags).square().sum(0) / count).sqrt()
+    varies = spread > _SMALLEST_SPREAD * mean.abs().clamp_min(1)
+    model.calibrate_summary(mean, torch.where(varies, spread, torch.ones_like(spread)))
 
 
 def _check_width(model: nn.Module, wanted: int) -> None:

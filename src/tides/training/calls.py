@@ -12,10 +12,13 @@ from tides.errors import ConfigError, ShapeError
 
 def call_on_series(task: Any, model: nn.Module, batch: IrregularBatch, observed: Tensor) -> Tensor:
     """One answer for each series, from what was `observed`. A model that stores a first-gap policy forms its own gaps;
-    any other is given the batch's."""
+    any other is given the batch's, and one with a summary is told what there is besides."""
     form: Any = getattr(model, "gaps", None)
     gaps = batch.gaps if form is None else form(batch.times, batch.valid)
-    return _call(task, model, batch.values, gaps, observed=observed, valid=batch.valid, **_static(batch))
+    named = {"observed": observed, "valid": batch.valid, **_static(batch)}
+    if observed is not batch.observed and getattr(model, "summary", None) is not None:
+        named["recorded"] = batch.observed
+    return _call(task, model, batch.values, gaps, **named)
 
 
 def call_at_queries(task: Any, model: nn.Module, batch: IrregularBatch, observed: Tensor) -> Tensor:

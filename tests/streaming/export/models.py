@@ -76,4 +76,7 @@ def make(kind: str, dtype: torch.dtype = torch.float64, seed: int = 0, **options
         model.calibrate(torch.rand(50) * 3, *scales)
     else:
         model.calibrate(torch.rand(50) * 3, *scales, torch.randn(2).to(dtype), 1 + torch.rand(2).to(dtype))
+    if config.summary:
+        size = model.summary.size
+        model.calibrate_summary(torch.randn(size), 1 + torch.rand(size))
     return model.eval()

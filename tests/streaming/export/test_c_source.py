@@ -99,6 +99,7 @@ def test_equals_the_models_step(options: dict[str, Any], tmp_path: Path) -> None
     ("kind", "options"),
     [
         *((kind, {"pool": pool}) for kind in ("classifier", "regressor") for pool in ("mean", "last", "time")),
+        *(("classifier", {"pool": pool, "summary": True}) for pool in ("mean", "last")),
         ("steps", {}),
         ("steps", {"query_flag": False}),
         ("readout", {}),
@@ -124,10 +125,12 @@ def test_thousands_of_steps_in_single_precision(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", ["classifier", "steps", "readout"])
-def test_single_precision_is_not_left_by_accident(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "summary"), [("classifier", False), ("classifier", True), ("steps", False), ("readout", False)]
+)
+def test_single_precision_is_not_left_by_accident(kind: str, summary: bool, tmp_path: Path) -> None:
     """Small processors calculate doubles in software."""
-    export_c(make(kind, torch.float32), tmp_path)
+    export_c(make(kind, torch.float32, summary=summary), tmp_path)
     source = [str(tmp_path / "tides_step.c"), "-o", str(tmp_path / "step.o")]
     subprocess.run(["gcc", *FLAGS, "-Wdouble-promotion", "-c", *source], check=True)
 
@@ -150,7 +153,7 @@ def test_thousands_of_steps_of_every_variant(kind: str, options: dict[str, Any],
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "options", tiers([{}, {"rank": "diag"}, {"variant": "s5"}, {"variant": "mamba-s"}], 2), ids=str
+    "options", tiers([{}, {"rank": "diag"}, {"summary": True}, {"variant": "s5"}, {"variant": "mamba-s"}], 2), ids=str
 )
 def test_bytes_are_the_rounded_model(options: dict[str, Any], tmp_path: Path) -> None:
     model = make("regressor", **options)
@@ -162,8 +165,9 @@ def test_bytes_are_the_rounded_model(options: dict[str, Any], tmp_path: Path) ->
 
 
 @needs_compiler
-def test_missing_values(tmp_path: Path) -> None:
-    model = make("classifier", mask_channels=True)
+@pytest.mark.parametrize("summary", [False, True])
+def test_missing_values(summary: bool, tmp_path: Path) -> None:
+    model = make("classifier", mask_channels=True, summary=summary)
     ticks, x = stream(60)
     observed = torch.rand(60, 2) < 0.6
     program = build(model, tmp_path)
@@ -243,8 +247,8 @@ def test_bad_lines_are_named(lines: list[str], problem: str, tmp_path_factory: p
 
 @needs_compiler
 def test_no_allocation_and_the_announced_sizes(tmp_path: Path) -> None:
-    for kind in ("classifier", "readout"):
-        sizes = export_c(make(kind, torch.float32), tmp_path / kind)
+    for kind, summary in (("classifier", False), ("readout", False), ("regressor", True)):
+        sizes = export_c(make(kind, torch.float32, summary=summary), tmp_path / kind)
         probe = tmp_path / kind / "probe.c"
         probe.write_text(PROBE)
         subprocess.run(["gcc", *FLAGS, str(probe), "-o", str(tmp_path / "probe")], check=True)

@@ -24,6 +24,7 @@ BIDIRECTIONAL: list[dict[str, Any]] = [
 # Exporting takes seconds, so that all but this one are slow tests.
 FEW: list[tuple[str, str, dict[str, Any]]] = [
     ("classifier", "sequence", {"mask_channels": True, "depth": 1}),
+    ("classifier", "step", {"mask_channels": True, "depth": 1, "summary": True}),
 ]
 
 
@@ -72,7 +73,7 @@ def run_steps(call: Any, model: Any, given: dict[str, Tensor], tolerance: float)
     state = {
         name: torch.zeros(b, *example.shape[1:], dtype=example.dtype)
         for name, (example, _) in example_inputs(graph).items()
-        if name in ("state", "pool")
+        if name in ("state", "pool", "summary")
     }
     own = model.init_state(b)
     for k in range(l):
@@ -95,6 +96,9 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
     for mode in ("sequence", "step"):
         for kind in ("classifier", "regressor"):
             found += [(kind, mode, {"pool": pool, "mask_channels": True}) for pool in ("mean", "last", "time")]
+        summary = {"summary": True, "mask_channels": True}
+        found += [("classifier", mode, {"pool": pool, **summary}) for pool in ("mean", "last")]
+        found += [("regressor", "sequence", {"compat": "release", **summary, "mask_channels": False})]
         found += [("readout", mode, options) for options in ({}, {"discretisation": "dirac"}, {"variant": "mamba-s"})]
         found += [("steps", mode, options) for options in ({}, {"first_gap": "start"}, {"hold": "preceding"})]
     return found

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from tides.functional.summary import OF_SERIES, STATISTICS
 from tides.kernels.cpu.elementary import normal
 from tides.kernels.cpu.intervals import compiled
 from tides.kernels.cpu.panels import linear
@@ -26,15 +27,15 @@ from tides.kernels.cpu.step_parts import (
     residual_blocks,
     selected_steps,
 )
+from tides.kernels.cpu.step_summary import note, score
 
 # Columns of `plan`.
 (NORM, DECAY, DECAY_DEPTH, DECAY_SELECTIVE, DECAY_NORMED, FREQUENCY, FREQUENCY_DEPTH, FREQUENCY_SELECTIVE,
  FREQUENCY_NORMED, STEP, STEP_HEAD, DRIVE, DRIVE_KIND, DRIVE_RANK, DRIVE_FORMS, READOUT, READOUT_KIND, READOUT_RANK,
  READOUT_FORMS, SKIP, TAIL, TAIL_WIDTH, PLAN_SIZE) = range(23)  # fmt: skip
 # Columns of its last row.
-(METHOD, FOLLOWING, REPARAM, NORM_KIND, ENCODER, ENCODER_DEPTH, HEAD, POOL, SCALING, INPUTS, MASKED, GAP_CHANNEL) = (
-    range(12)
-)
+(METHOD, FOLLOWING, REPARAM, NORM_KIND, ENCODER, ENCODER_DEPTH, HEAD, POOL, SCALING, INPUTS, MASKED, GAP_CHANNEL,
+ SUMMARY) = range(13)  # fmt: skip
 NO_POOL, MEAN_POOL, LAST_POOL, TIME_POOL = 0, 1, 2, 3
 # Numbers of `settings`.
 (EPS, NORM_EPS, CLIP, OUTPUT_FACTOR, TIME_SCALE) = range(5)
@@ -122,7 +123,14 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
     plan, settings, weights, forms, x, observed, gaps = borrowed((plan, settings, weights, forms, x, observed, gaps))
     states, held, sums, out, wide, precise = borrowed((states, held, sums, out, wide, precise))
     spec, width, blocks, modes = plan[-1], held.shape[1], plan.shape[0] - 1, states.shape[3]
-    row, hidden, pooled = wide[10, : spec[INPUTS]], wide[11, :width], wide[4, :width]
+    row, hidden, channels, read = wide[10, : spec[INPUTS]], wide[11, :width], x.shape[1], width
+    shift = scale = weights[:0]
+    if spec[SUMMARY] >= 0:
+        size = STATISTICS * channels + OF_SERIES
+        shift = weights[spec[SUMMARY] : spec[SUMMARY] + size]
+        scale = weights[spec[SUMMARY] + size : spec[SUMMARY] + 2 * size]
+        read = width + size
+    pooled = wide[4, :read]
     half = precise[2]
     unit = wide.dtype.type(settings[TIME_SCALE])
     for b in range(x.shape[0]):
@@ -132,6 +140,9 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
     for b in range(x.shape[0]):
         gap = gaps[b] / unit
         _read(spec, settings, weights, x[b], observed[b], gap, row)
+        if spec[SUMMARY] >= 0:
+            # The encoder overwrites the row; the gap in full precision, as everything that is summed.
+            note(sums[b, width + 1 :], row, observed[b], np.float64(gaps[b]) / settings[TIME_SCALE])
         at = residual_blocks(weights, spec[ENCODER], spec[ENCODER_DEPTH], row, row.size, wide[:3])
         linear(weights, at, row, row.size, hidden, width)
         held[b] = hidden
@@ -147,7 +158,7 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
         if spec[POOL] == NO_POOL:
             out[b] = hidden
             continue
-        pooled[:] = hidden
+        pooled[:width] = hidden
         if spec[POOL] != LAST_POOL:
             share = np.float64(gaps[b]) if spec[POOL] == TIME_POOL else 1.0
             sums[b, width] += share
@@ -155,5 +166,7 @@ def run_step(plan, settings, weights, forms, x, observed, gaps, states, held, su
                 sums[b, h] += share * hidden[h]
                 if sums[b, width] > 0:
                     pooled[h] = sums[b, h] / sums[b, width]
-        linear(weights, spec[HEAD], pooled, width, out[b], out.shape[1])
+        if spec[SUMMARY] >= 0:
+            score(sums[b, width + 1 :], channels, shift, scale, pooled[width:])
+        linear(weights, spec[HEAD], pooled, read, out[b], out.shape[1])
     return FINE

@@ -11,6 +11,7 @@ from tides.errors import BackendUnavailable
 from tides.functional.heads import GLUWeights, ModeHead, StepHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, Mix, StaticMix, mix_factors
 from tides.functional.ssm import SSMState
+from tides.functional.summary import statistics_size, sums_size
 from tides.functional.tail import TailWeights
 from tides.kernels.column_norm import column_forms
 from tides.kernels.cpu import step_loops as loops
@@ -73,6 +74,7 @@ class StepProgram:
         spec[loops.HEAD] = -1 if model.head is None else weights.linear(*model.head)
         spec[loops.POOL], spec[loops.SCALING] = _POOLS[model.pool], weights.add(*model.scaling)
         spec[loops.INPUTS] = model.encoder_out[0].shape[1]
+        spec[loops.SUMMARY] = -1 if model.summary is None else weights.add(*model.summary)
         spec[loops.MASKED], spec[loops.GAP_CHANNEL] = int(model.masked), int(model.gap_channel)
         clip = math.inf if model.spec.clip is None else -model.spec.clip
         factor = 2.0 if model.spec.conjugate else 1.0
@@ -90,11 +92,14 @@ class StepProgram:
         inner = max(_tail_width(block.tail) for block in model.blocks)
         code = max(_code_size(mix) for block in model.blocks for mix in (block.ssm.drive, block.ssm.readout))
         outputs = hidden if model.head is None else model.head[0].shape[0]
-        widest = max(code * max(hidden, 2 * modes), inner, inputs, outputs, len(model.blocks) * modes)
+        channels, known, kept = model.scaling[0].numel(), 0, 0
+        if model.summary is not None:
+            known, kept = statistics_size(channels), sums_size(channels)
+        widest = max(code * max(hidden, 2 * modes), inner, inputs, outputs, len(model.blocks) * modes, hidden + known)
         self.states = np.zeros((streams, 6, len(model.blocks), modes), dtype=real)
         self.held = np.zeros((streams, hidden), dtype=real)
-        # Sums of the pool and their weight in float64, so that long streams do not drift.
-        self.sums = np.zeros((streams, hidden + 1))
+        # Sums of the pool, their weight and those of a summary in float64, so that long streams do not drift.
+        self.sums = np.zeros((streams, hidden + 1 + kept))
         self.out = np.zeros((streams, outputs), dtype=real)
         self._scratch = np.zeros((18, widest), dtype=real), np.zeros((4, widest + code * code))
         self._scratches: list[tuple[Any, ...]] = []

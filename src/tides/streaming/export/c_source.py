@@ -12,8 +12,10 @@ from torch import nn
 
 from tides.atomic import atomic_write
 from tides.errors import ConfigError
+from tides.functional import summary
 from tides.functional.heads import StepHead
 from tides.functional.mixes import DiagonalMix, LowRankMix, StaticMix
+from tides.functional.summary import sums_size
 from tides.functional.tail import TailWeights
 from tides.streaming.export.c_weights import code_size, write_weights
 from tides.streaming.export.described import Described, describe
@@ -39,7 +41,8 @@ class CExport(NamedTuple):
 def export_c(
     model: nn.Module, folder: str | Path, *, tick: float = 1e-3, int8: bool = False, unit: str = "time unit"
 ) -> CExport:
-    """Write `tides_step.c`, its headers `tides_model.h`, `tides_layer.h` and `tides_weights.h`, and `example.c`.
+    """Write `tides_step.c`, its headers `tides_model.h`, `tides_layer.h` and `tides_weights.h`, and `example.c`;
+    with a summary `tides_summary.h` too.
 
     Timestamps are int64 ticks, each of `tick` time units (the unit of the gaps the model was trained with; `unit` names
     it in the header). The code computes in the model's own precision. With `int8`, matrices are stored as bytes.
@@ -55,9 +58,8 @@ def export_c(
         "tides_weights.h": guard + "\n".join(weights.lines) + "\n",
     }
     sources = files("tides.streaming.export") / "c"
-    texts |= {
-        name: (sources / name).read_text(encoding="utf-8") for name in ("tides_layer.h", "tides_step.c", "example.c")
-    }
+    names = ["tides_layer.h", "tides_step.c", "example.c", *(["tides_summary.h"] if plan.model.summary else [])]
+    texts |= {name: (sources / name).read_text(encoding="utf-8") for name in names}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -85,6 +87,10 @@ def _state(plan: Described, double: bool) -> tuple[list[str], int]:
         # In double, so that long streams do not drift.
         members += ["double sums[TIDES_HIDDEN];", "double weight;"]
         total += 8 * (hidden + 1)
+    if plan.model.summary is not None:
+        kept = sums_size(plan.backbone.config.input_size)
+        members.append(f"double summary[{kept}];")
+        total += 8 * kept
     total += numbers * (8 if double else 4)
     return members, -(-total // 8) * 8
 
@@ -130,6 +136,9 @@ def _sizes(plan: Described) -> dict[str, int]:
         "FOLLOWING": int(model.spec.hold == "following"),
         "COLUMN_NORM": int(isinstance(ssm.drive, LowRankMix) and ssm.drive.norm is not None),
         "CLIPPED": int(model.spec.clip is not None),
+        "SUMMARY": 0 if model.summary is None else model.summary[0].numel(),
+        "SUMS": summary.SUMS,
+        "STATISTICS": summary.STATISTICS,
         "FIRST_FROM_ZERO": int(plan.backbone.calibration.first_policy == "start"),
     }
 
@@ -144,6 +153,9 @@ def _numbers(plan: Described, *, double: bool) -> dict[str, float]:
         "NORM_EPS": model.norm_eps,
         "OUTPUT_FACTOR": 2.0 if model.spec.conjugate else 1.0,
         "TIME_SCALE": model.time_scale,
+        "SHORTEST": summary.SHORTEST,
+        "SMALLEST_SQUARE": summary.SMALLEST_SQUARE,
+        "LARGEST_SCORE": summary.LARGEST_SCORE,
         "FIRST_GAP": plan.backbone.calibration.first_gap.item(),
     }
 

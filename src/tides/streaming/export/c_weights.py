@@ -25,6 +25,9 @@ def write_weights(model: StepModel, *, double: bool, int8: bool) -> ArrayWriter:
     out.constant(f"block_t blocks[{len(rows)}]", "{\n" + ",\n".join(rows) + "\n}")
     if model.head is not None:
         out.constant("linear_t answer_head", out.linear("head", *model.head))
+    if model.summary is not None:
+        out.reals("summary_shift", model.summary[0])
+        out.reals("summary_scale", model.summary[1])
     return out
 
 

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree
 
 from tides.functional.heads import glu_residual, step_sizes
+from tides.functional.summary import scores, statistics, sums_size, take_in
 from tides.functional.tail import TailWeights, gated_tail
 from tides.kernels.stepping import StepBlock, StepModel
 from tides.nn import Backbone, Forecaster
@@ -65,8 +66,18 @@ class Graph(nn.Module):
     def finish(self, x: Tensor, y: Tensor, block: StepBlock) -> Tensor:
         return gated_tail(x, y, block.tail) if isinstance(block.tail, TailWeights) else x + block.tail
 
-    def answer(self, features: Tensor) -> Tensor:
-        return features if self.described.head is None else F.linear(features, *self.described.head)
+    def answer(self, features: Tensor, sums: Tensor | None = None) -> Tensor:
+        if self.described.head is None:
+            return features
+        if sums is not None and self.described.summary is not None:
+            found = statistics(sums, self.described.scaling[0].numel())
+            features = torch.cat([features, scores(*found, *self.described.summary)], dim=-1)
+        return F.linear(features, *self.described.head)
+
+    def summarise(self, before: Tensor, values: Tensor, gaps: Tensor, observed: Tensor, valid: Tensor) -> Tensor:
+        """Sums of the statistics after rows (b, l, d)."""
+        shift, scale = self.described.scaling
+        return take_in(before, (values - shift) / scale, self.scaled(gaps.double()), observed, valid)
 
     def run(self, x: Tensor, gaps: Tensor, valid: Tensor) -> tuple[Tensor, list[LayerState]]:
         """Features (b, l, h) and every block's state at every step."""
@@ -93,6 +104,10 @@ class SequenceGraph(Graph):
 
     def forward(self, values: Tensor, gaps: Tensor, observed: Tensor, valid: Tensor) -> Tensor:
         values = torch.where(valid.unsqueeze(-1), values, torch.zeros_like(values))
+        sums = None
+        if self.described.summary is not None:
+            nothing = values.new_zeros(values.shape[0], sums_size(values.shape[2]), dtype=torch.float64)
+            sums = self.summarise(nothing, values, gaps, observed, valid)
         if self.counts_padding:
             valid = torch.ones_like(valid)
         gaps = torch.where(valid, gaps, torch.zeros_like(gaps))
@@ -106,11 +121,11 @@ class SequenceGraph(Graph):
         # The newest valid step; gathering would need an index that a batch of lengths decides.
         last = (features * last_steps(valid).unsqueeze(-1).to(features.dtype)).sum(1)
         if pool == "last":
-            return self.answer(last)
+            return self.answer(last, sums)
         weight = gaps if pool == "time" else valid.to(features.dtype)
         total = gaps.sum(1, keepdim=True) if pool == "time" else count
         mean = (features * weight.unsqueeze(-1)).sum(1) / torch.where(total > 0, total, torch.ones_like(total))
-        return self.answer(torch.where(total > 0, mean, last))
+        return self.answer(torch.where(total > 0, mean, last), sums)
 
 
 class ForecastGraph(Graph):
@@ -207,7 +222,8 @@ class StepGraph(Graph):
     """values (b, d), gap (b), observed (b, d), states → answers (b, k) and the new states. All states begin as zeros.
 
     `state` is (b, blocks, 6, p): s, λ and drive, real and imaginary. Pooled models add `pool` (b, h + 1), sums and
-    their weight in float64. Forecasters answer at an offset `at` (b) after the observation.
+    their weight in float64, those with a summary `summary` (b, n), its sums in float64. Forecasters answer at an offset
+    `at` (b) after the observation.
     """
 
     def __init__(self, described: StepModel, backbone: Backbone, query_mode: str | None = None) -> None:
@@ -220,6 +236,8 @@ class StepGraph(Graph):
         shapes: dict[str, tuple[int, ...]] = {"state": (len(self.described.blocks), 6, modes)}
         if self.described.pool not in (None, "last"):
             shapes["pool"] = (hidden + 1,)
+        if self.described.summary is not None:
+            shapes["summary"] = (sums_size(self.described.scaling[0].numel()),)
         return shapes
 
     def forward(
@@ -229,6 +247,7 @@ class StepGraph(Graph):
         observed: Tensor,
         state: Tensor,
         pool: Tensor | None = None,
+        summary: Tensor | None = None,
         at: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         scaled = self.scaled(gap)
@@ -237,15 +256,20 @@ class StepGraph(Graph):
         new = _pack(layers)
         if at is not None:
             return self.answer(self._ask(encoded, layers, self.scaled(at))), new
+        known: tuple[Tensor, ...] = ()
+        if summary is not None:
+            row = (values.unsqueeze(1), gap.unsqueeze(1), observed.unsqueeze(1))
+            summary = self.summarise(summary, *row, torch.ones_like(row[1], dtype=torch.bool))
+            known = (summary,)
         if pool is None:
-            return self.answer(features), new
+            return self.answer(features, summary), new, *known
         share = gap.double() if self.described.pool == "time" else torch.ones_like(gap, dtype=torch.float64)
         added = torch.cat([features.double() * share.unsqueeze(-1), share.unsqueeze(-1)], dim=-1)
         sums = pool + added
         weight = sums[:, -1:]
         mean = sums[:, :-1] / torch.where(weight > 0, weight, torch.ones_like(weight))
         pooled = torch.where(weight > 0, mean, features.double())
-        return self.answer(pooled.to(features.dtype)), new, sums
+        return self.answer(pooled.to(features.dtype), summary), new, sums, *known
 
     def step(self, x: Tensor, gap: Tensor, layers: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         found = []

@@ -67,7 +67,7 @@ def example_inputs(graph: Graph) -> dict[str, tuple[Tensor, dict[int, Any]]]:
             "observed": (torch.ones(_B, d, dtype=torch.bool), batch),
         }
         for name, shape in graph.state_shapes().items():
-            dtype = torch.float64 if name == "pool" else graph.dtype
+            dtype = graph.dtype if name == "state" else torch.float64
             inputs[name] = torch.zeros(_B, *shape, dtype=dtype), batch
         if graph.query_mode is not None:
             inputs["at"] = torch.zeros(_B, dtype=graph.dtype), batch

@@ -2,6 +2,9 @@
 
 #include "tides_layer.h"
 #include "tides_weights.h"
+#if TIDES_SUMMARY
+#include "tides_summary.h"
+#endif
 
 static void encode(work_t *w)
 {
@@ -89,6 +92,22 @@ static void ask(const tides_state *state, double gap, work_t *w, real *out)
 }
 #endif
 
+#if TIDES_KIND == TIDES_EVERY_STEP || TIDES_KIND == TIDES_POOLED
+/* What the head says of w->x and of the statistics, where it reads them. */
+static void answer(const tides_state *state, work_t *w, real *out)
+{
+#if TIDES_SUMMARY
+    real known[H + TIDES_SUMMARY];
+    memcpy(known, w->x, H * sizeof(real));
+    score(state->summary, known + H);
+    linear(&answer_head, known, H + TIDES_SUMMARY, out, TIDES_OUTPUTS);
+#else
+    (void)state;
+    linear(&answer_head, w->x, H, out, TIDES_OUTPUTS);
+#endif
+}
+#endif
+
 void tides_init(tides_state *state)
 {
     memset(state, 0, sizeof *state);
@@ -109,6 +128,9 @@ int tides_step(tides_state *state, int64_t t, const tides_real *x, const unsigne
         status = read_row(x, observed, gap, &w);
     if (status != TIDES_OK)
         return status;
+#if TIDES_SUMMARY
+    note(state->summary, w.row, observed, gap / TIDES_TIME_SCALE);
+#endif
     encode(&w);
 #if TIDES_KIND == TIDES_READOUT
     memcpy(state->held, w.x, sizeof w.x);
@@ -119,7 +141,7 @@ int tides_step(tides_state *state, int64_t t, const tides_real *x, const unsigne
 #if TIDES_KIND == TIDES_FEATURES
     memcpy(out, w.x, sizeof w.x);
 #elif TIDES_KIND == TIDES_EVERY_STEP
-    linear(&answer_head, w.x, H, out, TIDES_OUTPUTS);
+    answer(state, &w, out);
 #elif TIDES_KIND == TIDES_POOLED
     {
         double share = TIDES_POOL == TIDES_POOL_TIME ? gap : 1.0;
@@ -129,7 +151,7 @@ int tides_step(tides_state *state, int64_t t, const tides_real *x, const unsigne
             if (state->weight > 0)
                 w.x[h] = (real)(state->sums[h] / state->weight);
         }
-        linear(&answer_head, w.x, H, out, TIDES_OUTPUTS);
+        answer(state, &w, out);
     }
 #else
     if (out != NULL)
