@@ -15,6 +15,7 @@ from tides.functional.summary import (
     SHORTEST,
     SMALLEST_SQUARE,
     STATISTICS,
+    doubled_sums,
     scores,
     statistics,
     statistics_size,
@@ -92,6 +93,23 @@ def test_pieces_equal_the_whole(seed: int, cut: int) -> None:
         before = gaps[:, k] if k == 0 else 0.75 * gaps[:, k]
         state = take_in(state, x[:, k : k + 1], before.unsqueeze(1), observed[:, k : k + 1], valid[:, :1])
     assert_close(state, whole, EXACT, "steps")
+
+
+@pytest.mark.parametrize("l", [1, 2, 7, 64, 65])
+def test_sums_in_passes_are_running_sums(l: int) -> None:
+    x = torch.rand(3, l, dtype=torch.float64)
+    assert_close(doubled_sums(x), x.cumsum(1), EXACT)
+
+
+@pytest.mark.gpu
+def test_statistics_on_a_gpu_where_algorithms_must_be_deterministic() -> None:
+    given = [x.cuda() for x in rows(3)]
+    wanted = take_in(nothing(), *rows(3))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert_close(take_in(nothing().cuda(), *given).cpu(), wanted, EXACT)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_padding_may_hold_anything() -> None:

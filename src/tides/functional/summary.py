@@ -68,12 +68,13 @@ def take_in(
 ) -> Float64[Tensor, "b n"]:
     """The state after further steps; padding behind them says nothing, nor does the gap before the first one."""
     past = _apart(state, x.shape[-1])
-    begun = past.steps > 0
-    inner = torch.cat([begun, torch.ones_like(valid[:, 1:])], dim=1) & valid
-    elapsed = torch.cat([past.since + gaps[:, :1].double(), gaps[:, 1:].double()], dim=1)
+    gaps = gaps.double()
+    # Joined first and cut then: a piece of length l − 1 would make an exported graph ask whether that is one.
+    inner = torch.cat([past.steps > 0, torch.ones_like(valid)], dim=1)[:, :-1] & valid
+    elapsed = gaps + torch.cat([past.since, torch.zeros_like(gaps)], dim=1)[:, :-1]
     elapsed = torch.where(inner, elapsed, torch.zeros_like(elapsed))
     # Times of the piece count from the newest step before it, so that a long past costs them no digits.
-    moments = elapsed.cumsum(1).unsqueeze(-1)
+    moments = running_sums(elapsed).unsqueeze(-1)
     logs = torch.where(inner, elapsed.clamp_min(SHORTEST).log(), torch.zeros_like(elapsed))
     seen = observed & valid.unsqueeze(-1)
     part = _of_piece(torch.where(seen, x.double(), torch.zeros_like(moments)), moments, seen)
@@ -118,6 +119,22 @@ def scores(
     return (LARGEST_SCORE * torch.tanh(z / LARGEST_SCORE)).to(shift.dtype)
 
 
+def running_sums(x: Float64[Tensor, "b l"]) -> Float64[Tensor, "b l"]:
+    """Sums of all entries up to each."""
+    if not (x.is_cuda and torch.are_deterministic_algorithms_enabled()):
+        return x.cumsum(1)
+    return doubled_sums(x)
+
+
+def doubled_sums(x: Float64[Tensor, "b l"]) -> Float64[Tensor, "b l"]:
+    """The same in log l passes: torch refuses `cumsum` on a GPU where algorithms must be deterministic."""
+    ahead = 1
+    while ahead < x.shape[1]:
+        x = torch.cat([x[:, :ahead], x[:, ahead:] + x[:, :-ahead]], dim=1)
+        ahead *= 2
+    return x
+
+
 def _apart(state: Tensor, channels: int) -> Sums:
     return Sums(*state.split([channels] * SUMS + [1] * OF_SERIES, dim=1))
 
@@ -125,8 +142,8 @@ def _apart(state: Tensor, channels: int) -> Sums:
 def _of_piece(x: Tensor, moments: Tensor, seen: Tensor) -> Sums:
     """Sums of the values alone; those of the series are not asked for."""
     weight, zero = seen.double(), torch.zeros_like(x[:, 0])
-    count = weight.sum(1)
-    n, rank = count.clamp_min(1), weight.cumsum(1)
+    count, rank = weight.sum(1), seen.long().cumsum(1)
+    n = count.clamp_min(1)
     mean, time = x.sum(1) / n, (moments * weight).sum(1) / n
     dx, dt = (x - mean.unsqueeze(1)) * weight, (moments - time.unsqueeze(1)) * weight
     far = torch.full_like(x, torch.inf)
@@ -138,7 +155,7 @@ def _of_piece(x: Tensor, moments: Tensor, seen: Tensor) -> Sums:
         width=dt.square().sum(1),
         cross=(dx * dt).sum(1),
         first=(x * (seen & (rank == 1)).double()).sum(1),
-        last=(x * (seen & (rank == count.unsqueeze(1))).double()).sum(1),
+        last=(x * (seen & (rank == rank[:, -1:])).double()).sum(1),
         least=torch.where(count > 0, torch.where(seen, x, far).amin(1), zero),
         most=torch.where(count > 0, torch.where(seen, x, -far).amax(1), zero),
         steps=zero[:, :1],
