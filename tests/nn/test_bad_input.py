@@ -63,10 +63,10 @@ CASES: dict[str, tuple[Callable[[], Any], type[TidesError], str]] = {
         ShapeError,
         r"gap_t: found \(3, 1\), wanted a tensor of shape \(3,\)",
     ),
-    "gap of a step as a number": (
-        lambda: NET.step(X[:, 0], 0.5, STATE),
+    "gaps of a step as a list": (
+        lambda: NET.step(X[:, 0], [0.5] * 3, STATE),
         ShapeError,
-        r"gap_t: found float, wanted a tensor of shape \(3,\)",
+        r"gap_t: found list, wanted a tensor of shape \(3,\)",
     ),
     "negative advance": (lambda: NET.advance(STATE, -GAPS[:, 0]), DataError, r"gap: found -.* at \[0\]"),
     "NaN advance": (

@@ -85,12 +85,12 @@ def test_masks_and_states_that_do_not_fit_are_named(kind: str, arguments: dict[s
 def test_a_step_and_its_gap_are_named(kind: str) -> None:
     made = layer(kind).float()
     state = made.init_state(2)
-    with pytest.raises(ShapeError, match="gap_t: found float"):
-        made.step(U[:, 0], 1.0, state)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="gap_t: found list"):
+        made.step(U[:, 0], [1.0, 1.0], state)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"u_t: found shape \(2, 3\)"):
         made.step(U[:, 0, :3], GAPS[:, 0], state)
-    with pytest.raises(ShapeError, match="gap: found float"):
-        made.advance(state, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="gap: found list"):
+        made.advance(state, [1.0, 1.0])  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="u, gaps: found ndarray"):
         made(U.numpy(), GAPS)
     with pytest.raises(ShapeError, match="batch: found -1"):

@@ -68,7 +68,7 @@ class OwnTable:
 def _read(table: OwnTable, estimator: EstimatorName, seed: int) -> IrregularDataset:
     from tides.estimators.inputs import Columns, Labels, read_series
 
-    roles = {field.name: getattr(table, field.name) for field in fields(Columns) if field.name != "layout"}
+    roles = {field.name: getattr(table, field.name) for field in fields(Columns) if hasattr(table, field.name)}
     labels: Labels = "ignored" if estimator == "forecaster" else "required"
     data = read_series(
         Path(table.path),

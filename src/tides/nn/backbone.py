@@ -98,22 +98,25 @@ class Backbone(nn.Module):
         return hidden, states
 
     def step(
-        self, x_t: Tensor, gap_t: Tensor, state: BackboneState, *, observed: Tensor | None = None
+        self, x_t: Tensor, gap_t: Tensor | float, state: BackboneState, *, observed: Tensor | None = None
     ) -> tuple[Tensor, BackboneState]:
-        """`forward` at length one: features (b, h) for one observation x_t (b, d), `gap_t` (b,) after the previous one.
+        """`forward` at length one: features (b, h) for one observation x_t (b, d), `gap_t` after the previous one.
 
-        `observed` (b, d) says what was measured. Start with `init_state(b)`; the new state is returned.
+        `gap_t` is (b,) or a number; `observed` (b, d) says what was measured. Start with `init_state(b)`; the new state
+        is returned.
         """
         self.require_causal("step")
         x_t = check_signal(x_t, self.config.input_size, self.calibration.shift, name="x_t", axes="(b, d)")
-        gap_t = check_elapsed(gap_t, tuple(x_t.shape[:1]), x_t, name="gap_t")
+        elapsed = check_elapsed(gap_t, tuple(x_t.shape[:1]), x_t, name="gap_t")
         if observed is not None:
             observed = check_row_mask(observed, x_t).unsqueeze(1)
-        y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), observed=observed, state=state)
+        y, state = self(x_t.unsqueeze(1), elapsed.unsqueeze(1), observed=observed, state=state)
         return y.squeeze(1), state
 
-    def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
-        """Let time pass without an observation: every layer's state evolves by `gap` (b,) with its pending pair."""
+    def advance(self, state: BackboneState, gap: Tensor | float) -> BackboneState:
+        """Let time pass without an observation: every layer's state evolves by `gap`, (b,) or a number, with its
+        pending pair.
+        """
         self.require_causal("advance")
         check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
@@ -152,7 +155,9 @@ class Backbone(nn.Module):
                 traces.append(trace)
         return encoded, tuple(traces)
 
-    def peek(self, state: BackboneState, gap: Tensor, *, traces: tuple[BlockTrace, ...] | None = None) -> Tensor:
+    def peek(
+        self, state: BackboneState, gap: Tensor | float, *, traces: tuple[BlockTrace, ...] | None = None
+    ) -> Tensor:
         """Features at `gap` after the state's last observation; the state is not changed.
 
         Every layer evolves its own state; its input at that time is the output of the layer below at that time. State

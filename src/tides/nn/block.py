@@ -78,7 +78,7 @@ class Block(nn.Module):
         y, state = self(x_t.unsqueeze(1), gap_t.unsqueeze(1), state=state)
         return y[:, 0], state
 
-    def advance(self, state: SSMState, gap: Tensor) -> SSMState:
+    def advance(self, state: SSMState, gap: Tensor | float) -> SSMState:
         """Let time pass without an observation."""
         return self.ssm.advance(state, gap)
 

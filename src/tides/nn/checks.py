@@ -108,15 +108,23 @@ def check_gaps(gaps: Any, x: Tensor, valid: Tensor | None = None) -> Tensor:
     return found
 
 
-def check_elapsed(gap: Tensor, shape: tuple[int, ...], like: Tensor, *, name: str = "gap") -> Tensor:
-    """Time that passes after a state, in the model's dtype: one number ≥ 0 per row of the state."""
-    check_gap_shape(gap, shape, name=name)
-    gap = _as_model_number(gap, like, name)
-    if values_can_be_checked(gap):
-        bad = ~(gap >= 0) | torch.isinf(gap)
+def check_elapsed(gap: Tensor | float, shape: tuple[int, ...], like: Tensor, *, name: str = "gap") -> Tensor:
+    """Time that passes after a state, in the model's dtype: one number ≥ 0 per row of the state, or one for all."""
+    rows: Tensor = in_every_row(gap, shape, like)
+    check_gap_shape(rows, shape, name=name)
+    elapsed = _as_model_number(rows, like, name)
+    if values_can_be_checked(elapsed):
+        bad = ~(elapsed >= 0) | torch.isinf(elapsed)
         if bool(bad.any()):
             where = bad.nonzero()[0].tolist()
-            raise DataError(f"{name}: found {gap[*where].item()} at {where}, wanted ≥ 0, finite")
+            raise DataError(f"{name}: found {elapsed[*where].item()} at {where}, wanted ≥ 0, finite")
+    return elapsed
+
+
+def in_every_row(gap: Any, shape: tuple[int, ...], like: Tensor) -> Any:
+    """A plain number for every row of a state; whatever else was given, as it is."""
+    if isinstance(gap, int | float) and not isinstance(gap, bool):
+        return torch.full(shape, float(gap), dtype=like.dtype, device=like.device)
     return gap
 
 

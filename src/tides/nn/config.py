@@ -129,6 +129,8 @@ class TIDESConfig:
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> Self:
         """The strict inverse of `to_dict` (lists are read as tuples, as JSON and TOML have no others)."""
+        if not isinstance(mapping, Mapping):
+            raise ConfigError(f"config: found {mapping!r}, wanted a mapping from field names to values")
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in mapping.items()}
         return cls(**fields)
 

@@ -173,7 +173,7 @@ class Forecaster(nn.Module):
     def init_state(self, batch: int) -> BackboneState:
         return self.backbone.init_state(batch)
 
-    def advance(self, state: BackboneState, gap: Tensor) -> BackboneState:
+    def advance(self, state: BackboneState, gap: Tensor | float) -> BackboneState:
         """Let time pass without an observation."""
         return self.backbone.advance(state, gap)
 

@@ -16,6 +16,7 @@ from tides.nn.checks import (
     check_pooled,
     check_signal,
     check_static,
+    in_every_row,
 )
 from tides.nn.config import TIDESConfig
 from tides.nn.pooling import divide, pool_steps
@@ -78,7 +79,7 @@ class SequenceHead(nn.Module):
     def step(
         self,
         x_t: Tensor,
-        gap_t: Tensor,
+        gap_t: Tensor | float,
         state: PooledState,
         *,
         observed: Tensor | None = None,
@@ -86,14 +87,15 @@ class SequenceHead(nn.Module):
     ) -> tuple[Tensor, PooledState]:
         """The answer (b, outputs) for the prefix that ends with this observation, and the new state.
 
-        x_t (b, d) came `gap_t` (b,) after the last one; the running pool lives in the state, which begins as
-        `init_state(b)`. Bidirectional models raise `NotStreamable`.
+        x_t (b, d) came `gap_t` after the last one, (b,) or a number; the running pool lives in the state, which begins
+        as `init_state(b)`. Bidirectional models raise `NotStreamable`.
         """
         check_pooled(state, self.summary)
-        features, backbone = self.backbone.step(x_t, gap_t, state.backbone, observed=observed)
+        elapsed = in_every_row(gap_t, state.weight.shape, state.backbone.held)
+        features, backbone = self.backbone.step(x_t, elapsed, state.backbone, observed=observed)
         state = state._replace(backbone=backbone)
         seen = None if observed is None else observed.unsqueeze(1)
-        return self.conclude(features.unsqueeze(1), gap_t.unsqueeze(1), state, x_t.unsqueeze(1), seen, static=static)
+        return self.conclude(features.unsqueeze(1), elapsed.unsqueeze(1), state, x_t.unsqueeze(1), seen, static=static)
 
     def read(
         self,
@@ -110,18 +112,21 @@ class SequenceHead(nn.Module):
         state = state._replace(backbone=backbone)
         return self.conclude(features, check_gaps(gaps, features), state, x, observed, static=static)
 
-    def peek(self, state: PooledState, gap: Tensor, *, static: Tensor | None = None) -> Tensor:
-        """The answer at `gap` (b,) after the last observation if nothing else is observed; the state is not changed.
+    def peek(self, state: PooledState, gap: Tensor | float, *, static: Tensor | None = None) -> Tensor:
+        """The answer at `gap`, (b,) or a number, after the last observation if nothing else is observed.
+
+        The state is not changed.
 
         The newest observation counts with its features of that later time (`time`: the time passed counts as well).
         A summary is of what was observed, and waiting does not change it.
         """
         check_pooled(state, self.summary)
-        later = self.backbone.peek(state.backbone, gap).double()
+        elapsed = in_every_row(gap, state.weight.shape, state.backbone.held)
+        later = self.backbone.peek(state.backbone, elapsed).double()
         if self.config.pool == "last":
             return self._answer(later.to(state.backbone.held.dtype), static, state.summary)
         if self.config.pool == "time":
-            passed = _waited(state, gap)
+            passed = _waited(state, elapsed)
             total, weight = state.total + later * passed.unsqueeze(-1), state.weight + passed
         else:
             total, weight = state.total - self._newest(state) + later, state.weight
@@ -155,14 +160,15 @@ class SequenceHead(nn.Module):
         summary = None if self.summary is None else self.summary.init_state(batch)
         return PooledState(backbone, zero, zero[:, 0], summary=summary)
 
-    def advance(self, state: PooledState, gap: Tensor) -> PooledState:
+    def advance(self, state: PooledState, gap: Tensor | float) -> PooledState:
         """Time passes, nothing is observed; the pool counts as `step` and `peek` would over the whole gap."""
         check_pooled(state, self.summary)
-        later = self.backbone.advance(state.backbone, gap)
+        elapsed = in_every_row(gap, state.weight.shape, state.backbone.held)
+        later = self.backbone.advance(state.backbone, elapsed)
         if self.summary is not None and state.summary is not None:
-            state = state._replace(summary=self.summary.wait(state.summary, self.backbone.calibration, gap))
+            state = state._replace(summary=self.summary.wait(state.summary, self.backbone.calibration, elapsed))
         if self.config.pool == "time":
-            return state._replace(backbone=later, waited=_waited(state, gap))
+            return state._replace(backbone=later, waited=_waited(state, elapsed))
         if self.config.pool == "mean" and self.config.hold == "following":
             return state._replace(backbone=later, newest=self._newest(state))
         return state._replace(backbone=later)

@@ -9,7 +9,15 @@ from tides import functional as tf
 from tides import kernels
 from tides.functional.heads import StepHead
 from tides.functional.ssm import SSMState, SSMWeights
-from tides.nn.checks import check_batch, check_config, check_gap_shape, check_layer, check_layer_step, check_model_dtype
+from tides.nn.checks import (
+    check_batch,
+    check_config,
+    check_gap_shape,
+    check_layer,
+    check_layer_step,
+    check_model_dtype,
+    in_every_row,
+)
 from tides.nn.config import TIDESConfig
 from tides.nn.lookup import held
 from tides.nn.precision import full_precision
@@ -144,12 +152,13 @@ class SSM(nn.Module):
         later = tf.advance(state, tf.step_sizes(u, gap, weights.step), self.spec)
         return tf.read_out(later.s, u, weights, self.spec)
 
-    def advance(self, state: SSMState, gap: Tensor) -> SSMState:
+    def advance(self, state: SSMState, gap: Tensor | float) -> SSMState:
         """Let time pass without an observation. Mamba_S, whose step needs an input, sees a zero one."""
-        check_gap_shape(gap, state.s.shape[:-1])
-        u = torch.zeros(*gap.shape, self.config.hidden_size, dtype=gap.dtype, device=gap.device)
-        with full_precision(gap):
-            return tf.advance(state, tf.step_sizes(u, gap, self.weights().step), self.spec)
+        elapsed = in_every_row(gap, state.s.shape[:-1], self.skip)
+        check_gap_shape(elapsed, state.s.shape[:-1])
+        u = torch.zeros(*elapsed.shape, self.config.hidden_size, dtype=elapsed.dtype, device=elapsed.device)
+        with full_precision(elapsed):
+            return tf.advance(state, tf.step_sizes(u, elapsed, self.weights().step), self.spec)
 
     def init_state(self, batch: int) -> SSMState:
         check_model_dtype(self.skip)
