@@ -185,3 +185,8 @@ def test_a_config_cannot_be_changed() -> None:
     config = TIDESConfig(input_size=3)
     with pytest.raises(AttributeError):
         config.depth = 7  # type: ignore[misc]
+
+
+def test_from_dict_wants_a_mapping() -> None:
+    with pytest.raises(ConfigError, match=r"config: found \[1\], wanted a mapping"):
+        TIDESConfig.from_dict([1])  # type: ignore[arg-type]

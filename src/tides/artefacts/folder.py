@@ -202,7 +202,10 @@ def _config_of(model: Any) -> dict[str, Any]:
 
 
 def _read(config: dict[str, Any]) -> TIDESConfig:
-    return TIDESConfig.from_dict(config["config"])
+    fields = config["config"]
+    if not isinstance(fields, dict):
+        raise TypeError(f"config is {fields!r}")
+    return TIDESConfig.from_dict(fields)
 
 
 register_model(
