@@ -33,6 +33,7 @@ def written(folder: Path, estimator: str, table: str, settings: str = "") -> Pat
         ("classifier", "label = 'died'\nstatic = ['age', 'sex']\ntest = 0.3", ""),
         ("regressor", "label = 'age'\nchannels = ['hr', 'spo2']\ngroup = 'sex'\ntest = 0", ""),
         ("forecaster", "channels = ['hr']\nweight = 'age'", "horizon = '12h'"),
+        ("forecaster", "channels = ['hr']\ncut = '20h'", "horizon = '6h'"),
     ],
 )
 def test_the_command_in_the_chosen_file_repeats_the_trial(
@@ -69,6 +70,14 @@ def test_another_table_is_another_sweep(tmp_path: Path, monkeypatch: pytest.Monk
     ("estimator", "table", "settings", "error", "message"),
     [
         ("classifier", "", "", ConfigError, r"task\.table\.label: missing; a classifier needs"),
+        (
+            "classifier",
+            "label = 'died'\ncut = '1d'",
+            "",
+            ConfigError,
+            r"task\.table\.cut: found '1d', but",
+        ),
+        ("forecaster", "", "horizon = '6h'\ncut = '1d'", ConfigError, r"cut: says what stands in a table"),
         ("classifier", "label = 'dead'", "", DataError, "label='dead' is not a column"),
         ("classifier", "label = 'died'\ntest = 1", "", ConfigError, r"task\.table\.test: found 1"),
         ("classifier", "label = 'died'\nlabl = 'x'", "", ConfigError, r"task\.table\.labl: unknown field"),

@@ -83,11 +83,9 @@ def train(
 
     from rich.console import Console
 
-    from tides.data.long_series import pieces, split_latest
-    from tides.data.splits import split
     from tides.data.summary import describe
     from tides.estimators.inputs import Columns, read_series
-    from tides.estimators.recipe import FEWEST_TO_SPLIT
+    from tides.estimators.recipe import hold_out
     from tides.estimators.scorecard import scorecard
     from tides.training import is_first_process
 
@@ -108,15 +106,8 @@ def train(
             raise ConfigError(f"--set or --config, {name}: wanted --{_OWN_OPTIONS.get(name, name)}, its own option")
     options |= given
     estimator = _estimator(task, options, label, horizon, cut, balanced=balanced, smoothing=smoothing)
-    whole = data
-    if cut is not None:
-        data = pieces(data, cut)
-    few = cut is not None and len(set(data.groups or ())) < FEWEST_TO_SPLIT
     try:
-        if not test:
-            train_part, test_part = data, None
-        else:
-            train_part, test_part = split_latest(data, test) if few else split(data, (1 - test, test), seed=seed)
+        train_part, test_part, latest = hold_out(data, test, seed, cut)
     except DataError as error:
         raise ConfigError(f"--test {test:g}: {error}; choose another share, or 0 to train on all series") from error
     if is_first_process():
@@ -132,11 +123,11 @@ def train(
         raise TidesError(f"{error}. The model is in {out}, without a score; `tides evaluate` scores it") from error
     parts = estimator.series_ | {"test": 0 if test_part is None else len(test_part)}
     # Series that count for nothing, or have nothing to forecast.
-    rest = len(data) - sum(parts.values())
+    rest = len(train_part) + len(test_part or ()) - sum(parts.values())
     record = {
         "record": "own-table",
         "table": table.name,
-        "data": _facts(whole),
+        "data": _facts(data),
         "notes": notes,
         "split": parts | ({"left out": rest} if rest else {}),
         "parameters": estimator.model_.count_parameters(),
@@ -155,7 +146,7 @@ def train(
         return
     _print(record, task, estimator, out)
     if record["result"] is not None:
-        kind = "series" if cut is None else "pieces, the latest of each series," if few else "pieces of series"
+        kind = "series" if cut is None else "pieces, the latest of each series," if latest else "pieces of series"
         print(f"on {len(test_part or ())} {kind} that were kept apart{weighed_by(record['result'], weight)}:")
         print("\n".join(metric_lines(record["result"])))
     print(f"model: {out}\n{page}")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tides.data.dataset import IrregularDataset
-from tides.data.long_series import split_latest
+from tides.data.long_series import pieces, split_latest
 from tides.data.splits import split
 from tides.errors import ConfigError, DataError
 from tides.nn.config import TIDESConfig
@@ -145,6 +145,22 @@ def split_off(
         return data, None
     train, kept = split(data, (1 - share, share), seed=seed)
     return train, kept
+
+
+def hold_out(
+    data: IrregularDataset, share: float, seed: int, cut: float | str | None
+) -> tuple[IrregularDataset, IrregularDataset | None, bool]:
+    """Series for a fit, series for its score (None for a share of 0), and whether these are the latest pieces of few.
+
+    With `cut` both are pieces of series, as a forecaster learns from them.
+    """
+    if cut is not None:
+        data = pieces(data, cut)
+    in_time = cut is not None and len(set(data.groups or ())) < FEWEST_TO_SPLIT
+    if share == 0:
+        return data, None, in_time
+    train, test = split_latest(data, share) if in_time else split(data, (1 - share, share), seed=seed)
+    return train, test, in_time
 
 
 def _has_lonely_class(data: IrregularDataset) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled
 from tides.data.pivot import Duplicates
-from tides.data.splits import split
 from tides.errors import ConfigError
 
 EstimatorName = Literal["classifier", "regressor", "forecaster"]
@@ -25,8 +24,8 @@ class OwnTable:
     """The options of `tides train` that describe a table, and the share that is held out for its score."""
 
     path: str
-    id: str
     time: str
+    id: str | None = None
     label: str | None = None
     weight: str | None = None
     static: tuple[str, ...] = ()
@@ -37,6 +36,7 @@ class OwnTable:
     unit: str | None = None
     duplicates: Duplicates = "error"
     unlabelled: Unlabelled = "error"
+    cut: float | str | None = None
     test: float = 0.2
 
     def check(self, estimator: EstimatorName) -> None:
@@ -45,6 +45,10 @@ class OwnTable:
             raise ConfigError(f"task.table.path: {self.path}: no such file")
         if self.label is None and estimator != "forecaster":
             raise ConfigError(f"task.table.label: missing; a {estimator} needs a column of labels")
+        if self.cut is not None and estimator != "forecaster":
+            raise ConfigError(f"task.table.cut: found {self.cut!r}, but a {estimator} learns from whole series")
+        if self.id is None and self.cut is None:
+            raise ConfigError("task.table.id: missing; a table that is one long series needs cut")
         if not 0 <= self.test < 1:
             raise ConfigError(f"task.table.test: found {self.test}, wanted a share from 0 up to, not including, 1")
 
@@ -55,10 +59,10 @@ class OwnTable:
     def command(self, estimator: EstimatorName, seed: int, horizon: Any) -> str:
         """`tides train` for this table, holding out the same series."""
         words = ["tides", "train", self.path, "--task", _TASKS[estimator][0]]
-        for name in ("id", "time", "label", "weight", "static", "channel", "value", "channels", "group", "unit"):
+        for name in ("id", "time", "label", "weight", "static", "channel", "value", "channels", "group", "unit", "cut"):
             found = getattr(self, name)
             if found:
-                words += [f"--{name}", found if isinstance(found, str) else ",".join(found)]
+                words += [f"--{name}", ",".join(found) if isinstance(found, tuple) else str(found)]
         words += ["--horizon", str(horizon)] if horizon is not None else []
         words += ["--duplicates", self.duplicates, "--unlabelled", self.unlabelled, "--test", f"{self.test:g}"]
         return shlex.join([*words, "--seed", str(seed), "--out", "model"])
@@ -67,6 +71,7 @@ class OwnTable:
 @lru_cache(maxsize=1)
 def _read(table: OwnTable, estimator: EstimatorName, seed: int) -> IrregularDataset:
     from tides.estimators.inputs import Columns, Labels, read_series
+    from tides.estimators.recipe import hold_out
 
     roles = {field.name: getattr(table, field.name) for field in fields(Columns) if hasattr(table, field.name)}
     labels: Labels = "ignored" if estimator == "forecaster" else "required"
@@ -79,4 +84,4 @@ def _read(table: OwnTable, estimator: EstimatorName, seed: int) -> IrregularData
         schema=None,
         weights=True,
     )
-    return split(data, (1 - table.test, table.test), seed=seed)[0] if table.test else data
+    return hold_out(data, table.test, seed, table.cut)[0]

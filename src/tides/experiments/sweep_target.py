@@ -188,6 +188,7 @@ class EstimatorTarget:
         found = self._arguments(settings)
         command = "tides train …"
         if self.table is not None:
+            found.pop("cut", None)
             command = self.table.command(self.estimator, self.seed, found.pop("horizon", None))
         return f"{command} --config", found
 
@@ -200,6 +201,8 @@ class EstimatorTarget:
 
     def _arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {"random_state": self.seed}
+        if self.table is not None and self.table.cut is not None:
+            found["cut"] = self.table.cut
         for name, value in {**self.fixed, **settings}.items():
             put(found, name, deepcopy(value))
         return found
