@@ -60,6 +60,18 @@ def test_the_latest_pieces_of_every_series_are_later() -> None:
         assert len(begins) == 2
 
 
+def test_something_stays_on_both_sides() -> None:
+    short = IrregularDataset([IrregularSeries(np.ones((3, 1)), np.arange(3.0), id=i) for i in range(4)])
+    with pytest.raises(DataError, match="no group has two pieces"):
+        split_latest(pieces(short, 10), 0.2)
+    mixed = pieces(IrregularDataset([*short, recording().replace(values=np.ones((50, 1)), observed=None)]), 10)
+    earlier, later = split_latest(mixed, 0.99)
+    assert earlier.groups == [0, 1, 2, 3, "pump"]
+    assert set(later.groups or ()) == {"pump"}
+    with pytest.raises(DataError, match="share=1; wanted a number between 0 and 1"):
+        split_latest(mixed, 1)
+
+
 def test_a_table_without_ids_is_one_series() -> None:
     wide = pd.DataFrame({"t": [2.0, 0.0, 1.0], "x": [3.0, 1.0, np.nan]})
     one = from_wide(wide, id=None, time="t")

@@ -11,9 +11,10 @@ from sklearn.exceptions import NotFittedError
 
 import tides
 from tests.estimators.series import FAST, relaxing
-from tides.data import IrregularDataset
+from tides.data import IrregularDataset, pieces
 from tides.errors import ConfigError, DataError
 from tides.estimators import TIDESForecaster
+from tides.estimators.recipe import split_off
 from tides.estimators.scorecard import scorecard
 
 QUICK: dict[str, Any] = {**FAST, "epochs": 3, "origins": 1}
@@ -332,6 +333,12 @@ def test_long_series_of_many_keep_whole_series_apart() -> None:
     model = TIDESForecaster("2h", cut=5, **QUICK).fit(data)
     counts = model.series_
     assert sum(counts.values()) > 3 * len(data)
-    assert all(count % 4 <= 3 and count >= 4 for count in counts.values())
+    owners = [set(part.groups or ()) for part in split_off(pieces(data, 5), 0.2, 0, in_time=True) if part is not None]
+    assert [len(found) for found in owners] == [19, 5]
+    assert not owners[0] & owners[1]
+    few = [part for part in split_off(pieces(data[:8], 5), 0.25, 0, in_time=True) if part is not None]
+    assert [set(part.groups or ()) for part in few] == [set(range(8))] * 2
+    with pytest.raises(DataError, match="cut: found 2 with horizon='2h'; wanted longer pieces"):
+        TIDESForecaster("2h", cut=2, **QUICK).fit(data)
     with pytest.raises(DataError, match="needs at least two series"):
         TIDESForecaster("2h", cut=500, **QUICK).fit(data[:1])

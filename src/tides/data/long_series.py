@@ -53,11 +53,19 @@ def pieces(data: IrregularDataset, length: float | str | timedelta) -> Irregular
 
 
 def split_latest(data: IrregularDataset, share: float) -> tuple[IrregularDataset, IrregularDataset]:
-    """Earlier and later pieces: of every group the last share, at least one, in the order in which they begin."""
+    """Earlier and later pieces: of every group the last share, in the order in which they begin.
+
+    At least one piece of a group is later, and at least one earlier; a group of a single piece is earlier.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"share={share!r}; wanted a number between 0 and 1")
     owners = data.groups or list(range(len(data)))
-    begins = [data.times(i)[0] for i in range(len(data))]
+    begins = [data.times(i)[:1].sum() for i in range(len(data))]
     later = np.zeros(len(data), np.bool_)
     for owner in dict.fromkeys(owners):
         own = sorted((i for i, one in enumerate(owners) if one == owner), key=lambda i: begins[i])
-        later[own[len(own) - max(1, round(share * len(own))) :]] = True
+        count = min(max(1, round(share * len(own))), len(own) - 1)
+        later[own[len(own) - count :]] = True
+    if not later.any():
+        raise DataError("no group has two pieces, of which the later one could be held out; wanted shorter pieces")
     return data[~later], data[later]

@@ -153,6 +153,11 @@ class TIDESForecaster(TIDESEstimator):
         if self.horizon is None:
             raise DataError("horizon: state how far ahead to forecast, in the data's unit or such as '24h'")
         self.horizon_ = time_span(self.horizon, data.unit, "horizon")
+        if self.cut_ is not None and self.cut_ <= self.horizon_:
+            raise DataError(
+                f"cut: found {self.cut!r} with horizon={self.horizon!r}; wanted longer pieces, which hold what is "
+                "known and what is asked"
+            )
         self.schema_ = data.schema
         rows = IrregularDataset([join_static(one.replace(label=None)) for one in data], channels=self._inputs(data))
         asking = [len(self._origins.cuts(one)) > 0 for one in rows]

@@ -28,7 +28,7 @@ from tides.errors import ConfigError, DataError
 from tides.nn.config import TIDESConfig
 from tides.training.config import TrainConfig
 
-FEWEST_TO_SPLIT = 20
+_FEWEST_TO_SPLIT = 20
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def split_off(
         raise ConfigError(f"{name}: found {share!r}, wanted a share of the series from 0 up to, not including, 1")
     groups = data.groups
     units = len(data) if groups is None else len(set(groups))
-    if share == 0 or len(data) < FEWEST_TO_SPLIT:
+    if share == 0 or len(data) < _FEWEST_TO_SPLIT:
         return data, None
-    if in_time and units < FEWEST_TO_SPLIT:
+    if in_time and units < _FEWEST_TO_SPLIT:
         return split_latest(data, share)
     if units < 2 or _has_lonely_class(data):
         return data, None
@@ -156,7 +156,7 @@ def hold_out(
     """
     if cut is not None:
         data = pieces(data, cut)
-    in_time = cut is not None and len(set(data.groups or ())) < FEWEST_TO_SPLIT
+    in_time = cut is not None and len(set(data.groups or ())) < _FEWEST_TO_SPLIT
     if share == 0:
         return data, None, in_time
     train, test = split_latest(data, share) if in_time else split(data, (1 - share, share), seed=seed)
