@@ -54,6 +54,25 @@ def check_tail() -> None:
         torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
 
 
+def check_rows() -> None:
+    """Maps and sums over rows, in one program and in several, with tiles that end in the middle."""
+    rows = importlib.import_module("tides.kernels.triton.rows")
+    for (b, l, d, h), programs in (((2, 9, 1, 5), 1), ((3, 300, 3, 16), 2), ((1, 1, 2, 33), 4)):
+        rows._PROGRAMS = programs
+        torch.manual_seed(l)
+        tensors = [torch.randn(*shape).requires_grad_() for shape in ((b, l, d), (h, d), (h,))]
+        x, weight, bias = tensors
+        cotangent = torch.randn(b, h)
+        outcomes = []
+        for mapped in (torch.nn.functional.linear(x, weight, bias), rows.RowMap.apply(x, weight, bias)):
+            total = rows.StepSum.apply(mapped) if outcomes else mapped.sum(1)
+            outcomes.append((mapped, total, *torch.autograd.grad(total, tensors, cotangent)))
+        for wanted, found in zip(*outcomes, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
+        spread = cotangent.unsqueeze(1).expand(b, l, h)
+        torch.testing.assert_close(rows.spread_steps(spread), spread, rtol=0, atol=0)
+
+
 def check_selective_scan() -> None:
     """Several sizes and tiles, against states made one after another in float64."""
     module = importlib.import_module("tides.kernels.triton.selective")
@@ -92,8 +111,9 @@ def check_layers() -> None:
             check(problem, "cpu")
             print("equal to the reference:", describe(problem.case), flush=True)
     check_tail()
+    check_rows()
     check_selective_scan()
-    print(f"{len(PROBLEMS)} layers and the tail")
+    print(f"{len(PROBLEMS)} layers, the tail and rows")
 
 
 def check_batches(everything: bool) -> None:

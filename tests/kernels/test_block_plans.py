@@ -66,8 +66,8 @@ def test_a_small_batch_is_one_part(steps: int, launches: int, most: float) -> No
 def test_sequences_longer_than_a_part_stay_together() -> None:
     config, shape, *passes = _plans("paper-100k", 8, 100_000)
     assert shape.parts == [shape.whole]
-    # A third of it in a range: half of it would take 38 MB more.
-    assert _peak(config, shape, *passes) < 1_130
+    # Half of it in a range: a third would take 26 MB less, and longer; 1,200 are the aim.
+    assert _peak(config, shape, *passes) < 1_145
 
 
 def test_models_of_a_population_are_one_part() -> None:

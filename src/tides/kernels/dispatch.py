@@ -25,7 +25,7 @@ from tides.functional.checks import describe_shape
 from tides.functional.scan import check_scan
 from tides.functional.ssm import PLAIN, SSMOps, SSMSpec, SSMState, SSMWeights
 from tides.functional.tail import TailWeights
-from tides.kernels.transforms import plain_only
+from tides.kernels.transforms import plain_only, runs_at_once
 
 Backend = Literal["auto", "reference", "torch", "cpu", "triton"]
 
@@ -195,6 +195,16 @@ def stack_operator(
         alike = all(module.wide_obstacle(weights, spec, tail) is None for weights, tail in layers)
         operator = module.wide_stack if alike else None
     return operator
+
+
+def rows_operators(x: Tensor) -> ModuleType | None:
+    """The backend's own passes over the rows of x, for calls that compute at once; None where torch's serve."""
+    asked = _requests.stack[-1]
+    wanted = asked == "triton" or (asked == "auto" and x.is_cuda)
+    if not wanted or not runs_at_once(x) or torch.is_autocast_enabled(x.device.type):
+        return None
+    module: ModuleType | None = None if _obstacle("triton", x, None, None, False) else _module("triton").rows
+    return module
 
 
 def gated_tail(x: Tensor, y: Tensor, weights: TailWeights) -> Tensor:

@@ -25,7 +25,7 @@ from tides.nn.checks import (
     missing_mask_channels,
 )
 from tides.nn.config import TIDESConfig
-from tides.nn.glu import ResidualGLU
+from tides.nn.glu import ResidualGLU, RowLinear
 from tides.nn.precision import full_precision
 from tides.nn.state import BackboneState
 
@@ -46,7 +46,7 @@ class Backbone(nn.Module):
         width += int(query_channel) + int(config.variant == "mamba-s")
         self.encoder_width = width
         self.encoder = nn.Sequential(
-            *(ResidualGLU(width) for _ in range(config.encoder_depth)), nn.Linear(width, config.hidden_size)
+            *(ResidualGLU(width) for _ in range(config.encoder_depth)), RowLinear(width, config.hidden_size)
         )
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from tides.errors import ConfigError
 from tides.functional.heads import GLUWeights
 from tides.functional.tail import TailWeights
+from tides.kernels.rows import row_map
 from tides.nn.lookup import held
 
 _LINEAR = nn.Linear.forward
@@ -14,7 +15,7 @@ _LINEAR = nn.Linear.forward
 def is_linear(layer: nn.Module | None) -> bool:
     """Whether a layer is just a linear map, so that its tensors describe it completely."""
     kind = type(layer)
-    return kind is nn.Linear or getattr(kind, "forward", None) is _LINEAR
+    return kind in (nn.Linear, RowLinear) or getattr(kind, "forward", None) is _LINEAR
 
 
 def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
@@ -23,6 +24,13 @@ def linear_tensors(layer: nn.Module) -> tuple[Tensor, Tensor]:
         kind = f"{type(layer).__module__}.{type(layer).__name__}"
         raise ConfigError(f"model: found {kind} in place of a layer whose weights are used directly; wanted nn.Linear")
     return held(layer, "weight"), held(layer, "bias")
+
+
+class RowLinear(nn.Linear):
+    """A linear map of many rows with few channels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return row_map(x, self.weight, self.bias)
 
 
 class ResidualGLU(nn.Module):

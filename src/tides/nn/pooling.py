@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tides.kernels.rows import step_sum
 from tides.nn.checks import check_gaps
 
 
@@ -12,7 +13,7 @@ def pool_steps(features: Tensor, gaps: Tensor | float, valid: Tensor | None, poo
         return take_last(features, valid)
     if pool == "mean" and valid is None:
         # The sum's gradient is the same for every step and takes no memory; that of `mean` would.
-        return features.sum(1) / features.shape[1]
+        return step_sum(features) / features.shape[1]
     weight = torch.ones_like(features[..., 0])
     if pool == "time":
         weight = check_gaps(gaps, features, valid)

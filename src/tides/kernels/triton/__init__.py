@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tides.functional.ssm import SSMOps, SSMSpec, SSMWeights
+from tides.kernels.triton import rows
 from tides.kernels.triton.block import block_obstacle, fused_block, fused_stack
 from tides.kernels.triton.evolve import evolve, scan
 from tides.kernels.triton.mixes import mix_in, mix_out
@@ -36,6 +37,7 @@ __all__ = [
     "fused_block",
     "fused_stack",
     "obstacle",
+    "rows",
     "scan",
     "selective_scan",
     "wide_block",

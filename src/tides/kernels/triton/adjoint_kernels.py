@@ -5,8 +5,10 @@ import triton.language as tl
 
 from tides.kernels.triton.device_math import exponentials, multiply, phi1, phi1_slope
 from tides.kernels.triton.evolve_kernels import (
+    carried,
     fold,
     interval,
+    is_inside,
     load_clocks,
     load_complex,
     load_first,
@@ -15,14 +17,14 @@ from tides.kernels.triton.evolve_kernels import (
     place_chunks,
     store_complex,
     store_summary,
-    times,
 )
 from tides.kernels.triton.launched import launched
 
 
 @triton.jit
 def load_before(
-    s, begin, index, here, inside, L, P, REVERSE: tl.constexpr, PACKED: tl.constexpr, WANTED: tl.constexpr
+    s, begin, index, here, inside, L, P: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr,
+    WANTED: tl.constexpr,
 ):  # fmt: skip
     """The state that the interval which ends at `index` begins with, where it is wanted; zeros at beginnings."""
     if WANTED:
@@ -33,14 +35,36 @@ def load_before(
         return nothing, nothing
 
 
+@triton.jit
+def load_adjoint_steps(
+    gradient, s, decay, frequency, gaps, turn, drive, begin, row, index, mode, here, exists, L, P: tl.constexpr,
+    STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
+    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, SUMMARISE: tl.constexpr, U: tl.constexpr,
+):  # fmt: skip
+    """U steps against the direction of time: the states' gradients, the states before, and what made the interval."""
+    steps = ()
+    for j in tl.static_range(U):
+        earlier = index + (j if REVERSE else -j)
+        there = here + (j * P if REVERSE else -j * P)
+        inside = is_inside(earlier, exists, L, not REVERSE)
+        gr, gi = load_complex(gradient, there, inside)
+        sr, si = load_before(s, begin, earlier, there, inside, L, P, REVERSE, PACKED, not SUMMARISE)
+        lr, li, gap, vr, vi = load_step(
+            decay, frequency, gaps, turn, drive, begin, row, earlier, mode, there, inside, L, P, STATIC_DECAY,
+            STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=not SUMMARISE,
+        )  # fmt: skip
+        steps += ((gr, gi, sr, si, lr, li, gap, vr, vi),)  # type: ignore[assignment]
+    return steps
+
+
 @launched
 def adjoint_kernel(
-    decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, gradient, s,
-    d_decay, d_frequency, d_gaps, d_scale, d_drive, d_s0,
-    L, P, chunks, T, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
+    decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, gradient, s, d_decay, d_frequency, d_gaps,
+    d_scale, d_drive, d_s0, L, chunks, T,
+    P: tl.constexpr, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
     METHOD: tl.constexpr, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
-    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, ADD: tl.constexpr, GAPS: tl.constexpr, C: tl.constexpr,
-    BP: tl.constexpr,
+    DECAYS: tl.constexpr, SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, ADD: tl.constexpr, GAPS: tl.constexpr,
+    C: tl.constexpr, BP: tl.constexpr, U: tl.constexpr,
 ):  # fmt: skip
     """μ_k = g_k + conj(a_{k+1}) μ_{k+1} over C chunks, in the opposite direction, and every gradient from μ.
 
@@ -50,7 +74,7 @@ def adjoint_kernel(
     exists = (chunk < chunks) & (mode < P)
     at = (row * chunks + chunk) * P + mode
     turn, step = load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY, METHOD)
-    index = chunk * T if REVERSE else L - 1 - chunk * T
+    index = chunk * (T * U) if REVERSE else L - 1 - chunk * (T * U)
     here = (row * L + index) * P + mode
     # What leads from the step before a chunk's first one, which nothing precedes at the sequence's end.
     behind = index + (-1 if REVERSE else 1)
@@ -74,48 +98,42 @@ def adjoint_kernel(
     of_scale = tl.zeros((C * BP,), tl.float32)
     if HAS_CARRY:
         mr, mi = load_complex(carry, at, exists)
-    inside = exists & (index >= 0)
-    gr, gi = load_complex(gradient, here, inside)
-    sr, si = load_before(s, begin, index, here, inside, L, P, REVERSE, PACKED, not SUMMARISE)
-    lr, li, gap, vr, vi = load_step(
-        decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside, L, P, STATIC_DECAY,
-        STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=not SUMMARISE,
+    steps = load_adjoint_steps(
+        gradient, s, decay, frequency, gaps, turn, drive, begin, row, index, mode, here, exists, L, P, STATIC_DECAY,
+        STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, SUMMARISE, U,
     )  # fmt: skip
-    for _ in range(T):
-        # The next step's, on its way from memory while this one is computed.
-        index_ahead = index + (1 if REVERSE else -1)
-        here_ahead = here + (P if REVERSE else -P)
-        inside_ahead = exists & (index_ahead < L if REVERSE else index_ahead >= 0)
-        gr_ahead, gi_ahead = load_complex(gradient, here_ahead, inside_ahead)
-        sr_ahead, si_ahead = load_before(
-            s, begin, index_ahead, here_ahead, inside_ahead, L, P, REVERSE, PACKED, not SUMMARISE
-        )
-        lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead = load_step(
-            decay, frequency, gaps, turn, drive, begin, row, index_ahead, mode, here_ahead, inside_ahead, L, P,
-            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN=not SUMMARISE,
+    for _group in range(T):
+        # The next steps', on their way from memory while these are computed.
+        ahead = load_adjoint_steps(
+            gradient, s, decay, frequency, gaps, turn, drive, begin, row, index + (U if REVERSE else -U), mode,
+            here + (U * P if REVERSE else -U * P), exists, L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD,
+            FOLLOWING, REVERSE, PACKED, SUMMARISE, U,
         )  # fmt: skip
-        mr, mi = times(ar, -ai, mr, mi)
-        mr += gr
-        mi += gi
-        if SUMMARISE:
-            pr, pi = times(ar, -ai, pr, pi)
-            ar, ai, br, bi = fold(
-                lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING, REVERSE,
-                PACKED, HAS_S0,
-            )  # fmt: skip
-        else:
-            ar, ai, dl_r, dl_i, dd = gradients(
-                lr, li, gap, vr, vi, sr, si, step, begin, s0, owner, tl.where(inside, mr, 0.0),
-                tl.where(inside, mi, 0.0), d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here, inside,
-                L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, HAS_S0, ADD, GAPS,
-                C, BP,
-            )  # fmt: skip
-            of_decay += dl_r
-            of_frequency += dl_i
-            of_scale += dd
-        gr, gi, sr, si = gr_ahead, gi_ahead, sr_ahead, si_ahead
-        lr, li, gap, vr, vi = lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead
-        index, here, inside = index_ahead, here_ahead, inside_ahead
+        for j in tl.static_range(U):
+            gr, gi, sr, si, lr, li, gap, vr, vi = steps[j]
+            inside = is_inside(index, exists, L, not REVERSE)
+            mr, mi = carried(ar, -ai, mr, mi, DECAYS)
+            mr += gr
+            mi += gi
+            if SUMMARISE:
+                pr, pi = carried(ar, -ai, pr, pi, DECAYS)
+                ar, ai, _, _ = fold(
+                    lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING,
+                    REVERSE, PACKED, HAS_S0,
+                )  # fmt: skip
+            else:
+                ar, ai, dl_r, dl_i, dd = gradients(
+                    lr, li, gap, vr, vi, sr, si, step, begin, s0, owner, tl.where(inside, mr, 0.0),
+                    tl.where(inside, mi, 0.0), d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here,
+                    inside, L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED,
+                    HAS_S0, ADD, GAPS, C, BP,
+                )  # fmt: skip
+                of_decay += dl_r
+                of_frequency += dl_i
+                of_scale += dd
+            index += 1 if REVERSE else -1
+            here += P if REVERSE else -P
+        steps = ahead
     if SUMMARISE:
         store_summary(summary, at, pr, pi, mr, mi, exists)
     elif METHOD != 3:
@@ -129,7 +147,7 @@ def adjoint_kernel(
 @triton.jit
 def gradients(
     lr, li, gap, vr, vi, pr, pi, step, begin, s0, owner, mr, mi,
-    d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here, inside, L, P,
+    d_decay, d_frequency, d_gaps, d_drive, d_s0, row, index, mode, here, inside, L, P: tl.constexpr,
     STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
     FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr, ADD: tl.constexpr,
     GAPS: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,

@@ -25,6 +25,7 @@ from tides.kernels.triton.block_config import BlockConfig, BlockShape, kept_size
 from tides.kernels.triton.block_plans import BlockInputs, Kept, run_backward, run_forward
 from tides.kernels.triton.packing import layout_of, ordered
 from tides.kernels.triton.precision import WIDEST
+from tides.kernels.triton.rows import spread_steps
 
 
 def block_obstacle(weights: SSMWeights, spec: SSMSpec, tail: TailWeights) -> str | None:
@@ -161,7 +162,7 @@ class BlockFunction(_SingleLevelFunction):
     def backward(ctx: Any, gradient: Tensor | None, *d_last: Tensor | None) -> tuple[Any, ...]:
         x, gaps, behind, valid, seed, packed, *kept = ctx.saved_tensors
         inputs = BlockInputs(x, gaps, behind, valid, seed, packed, None)
-        own = torch.zeros_like(x) if gradient is None else gradient.contiguous()
+        own = torch.zeros_like(x) if gradient is None else _materialise(gradient)
         dx, _, d_gaps, d_behind, d_packed = run_backward(
             ctx.config, ctx.shape, inputs, Kept(*kept), own, d_last, d_gaps_wanted=any(ctx.needs_input_grad[6:8]),
             overwrite=own is not gradient, fresh=ctx.fresh,
@@ -169,6 +170,11 @@ class BlockFunction(_SingleLevelFunction):
         # A second backward pass finds other blocks' numbers in the room that they share.
         ctx.fresh = False
         return None, None, None, None, None, dx, d_gaps, d_behind, *unflatten(d_packed, ctx.parameters)
+
+
+def _materialise(gradient: Tensor) -> Tensor:
+    """A gradient as it lies in memory of its own; that of a pool is one row for all steps."""
+    return spread_steps(gradient) if gradient.stride(1) == 0 and gradient.shape[1] > 1 else gradient.contiguous()
 
 
 @torch.library.custom_op("tides::block_triton", mutates_args=())

@@ -8,7 +8,7 @@ that begins at the row `first`.
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import load_down, load_state, load_steps, project_code, read_out
+from tides.kernels.triton.block_kernels import load_down, load_state, normalise, project_code, read_out, signed
 from tides.kernels.triton.launched import launched
 from tides.kernels.triton.product_kernels import (
     halve_rows,
@@ -74,15 +74,21 @@ def readout_kernel(
     tl.debug_barrier()
     most_state = zero_largest_rows(BM)
     most_code = zero_largest_rows(BM)
+    near = program * tiles * BM
+    end = tl.minimum(stop, near + tiles * BM)
+    ahead = load_tile(x, near, end, H, BM, HB)
+    states_ahead = load_state(s, backward_s, near, end, 2 * P, OB, BM, BOTH)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
-        _, u, _ = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
+        u, _ = normalise(ahead, affine, valid, near, stop, H, HB, BM, HAS_VALID)
         halves, unit = halve_rows(u)
         y, code, rho, state_unit, row_unit = read_out(
-            halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
-            backward_s, near, stop, eps, H, P, R, HB, OB, IB, BM, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, BOTH,
-            PRECISION,
+            halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets,
+            states_ahead, eps, H, R, HB, OB, IB, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, PRECISION,
         )  # fmt: skip
+        # The next tile's, on their way from memory while the rest of this one is computed.
+        ahead = load_tile(x, near + BM, end, H, BM, HB)
+        states_ahead = load_state(s, backward_s, near + BM, end, 2 * P, OB, BM, BOTH)
         store_tile(out, y * factor, near, stop, H, H)
         if NORM:
             store_tile(inverse, rho, near, stop, H, H)
@@ -95,13 +101,13 @@ def readout_kernel(
 
 @launched
 def readout_backward_kernel(
-    packed, kernel, gram, s, backward_s, d_s, d_backward_s, d_u, left, d_square, codes, units, d_codes,
-    N, W, start, rows, tiles, first, at_skip, factor,
+    kernel, gram, s, backward_s, d_s, d_backward_s, d_y, left, d_square, codes, units, d_codes, N, start, rows, tiles,
+    first, factor,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr,
     NORM: tl.constexpr, BOTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """From dy (in d_u), Re(C s) (in left) and ρ (in d_square): the gradients of s and of the code, skip ⊙ dy in d_u."""
+    """From dy, Re(C s) (in left) and ρ (in d_square): the gradients of s and of the code."""
     program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
     stop = tl.minimum(rows, N - start)
@@ -111,11 +117,10 @@ def readout_backward_kernel(
     d_s += (begin - first) * (2 * P)
     d_backward_s += (begin - first) * (2 * P)
     d_codes += (begin - first) * R
-    d_u += begin * H
+    d_y += begin * H
     left += model * rows * H
     d_square += model * rows * H
     codes += model * rows * R
-    h = channels(HB)
     i = channels(IB)
     matrices, vectors = open_matrices(kernel, model, (R + 1) * OB * HB, HB)
     sets = load_sets(matrices, R, R + 1, COUNT, HB, OB, RESIDENT)
@@ -123,21 +128,21 @@ def readout_backward_kernel(
     gram_sets = load_sets(grams, R, R + 1, GRAMS, HB, IB, RESIDENT and NORM)
     most_left = zero_largest(BM)
     most_square = zero_largest(BM)
+    tl.debug_barrier()
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
-        d_y = load_tile(d_u, near, stop, H, BM, HB)
+        change = load_tile(d_y, near, stop, H, BM, HB)
         code = load_tile(codes, near, stop, R, BM, IB)
         code = tl.where((i == R)[None, :], 1.0, code)
         # Loads before stores, which wait for what they store.
         if NORM:
             rho = load_tile(d_square, near, stop, H, BM, HB)
             y = load_tile(left, near, stop, H, BM, HB)
-        skip = tl.load(packed + model * W + at_skip + h, h < H, 0.0)
-        store_tile(d_u, d_y * skip[None, :], near, stop, H, H)
-        scaled = d_y * factor
+        states = load_state(s, backward_s, near, stop, 2 * P, OB, BM, BOTH)
+        scaled = change * factor
         d_code = tl.zeros((BM, IB), tl.float32)
         if NORM:
-            slope = -0.5 * rho * rho * d_y * y
+            slope = -0.5 * rho * rho * change * y
             store_tile(d_square, slope, near, stop, H, H)
             most_square = largest_of(most_square, slope)
             d_code = through_norms(
@@ -146,9 +151,10 @@ def readout_backward_kernel(
             scaled = scaled * rho
         store_tile(left, scaled, near, stop, H, H)
         most_left = largest_of(most_left, scaled)
-        v = load_state(s, backward_s, near, stop, 2 * P, OB, BM, BOTH)
         halves, unit = halve_rows(scaled * load_vector(vectors, HB))
-        d_v, d_mixed = mix_backward(halves, v, code, matrices, sets, R, COUNT, STAGES, HB, OB, IB, RESIDENT, PRECISION)
+        d_v, d_mixed = mix_backward(
+            halves, signed(states, OB), code, matrices, sets, R, COUNT, STAGES, HB, OB, IB, RESIDENT, PRECISION
+        )
         store_tile(d_codes, d_code + d_mixed * unit, near, stop, R, R)
         d_v = d_v * unit
         d_v = tl.where((channels(OB) % 2 == 1)[None, :], -d_v, d_v)
@@ -162,12 +168,12 @@ def readout_backward_kernel(
 @launched
 def drive_backward_kernel(
     x, affine, valid, packed, mirror, root, gram, d_drive, d_u, left, d_square, codes, units, d_codes,
-    N, W, start, rows, tiles, first, at_down, eps,
+    N, W, start, rows, tiles, first, at_down, at_skip, eps,
     H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr,
     BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, GRAMS: tl.constexpr, STAGES: tl.constexpr,
     RESIDENT: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, HAS_VALID: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """From the drive's gradient: the input mix's share of du, added to d_u, and the gradient of its code."""
+    """From the drive's gradient and dy (in d_u): what skip and input mix add to du, and the gradient of the code."""
     program = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
     stop = tl.minimum(rows, N - start)
@@ -183,6 +189,7 @@ def drive_backward_kernel(
     d_square += model * rows * H
     codes += model * rows * R
     down = packed + at_down
+    h = channels(HB)
     code_weight, code_unit = load_down(down, H, R, HB, IB, DOWN)
     matrices, vectors = open_matrices(mirror, model, (R + 1) * HB * OB, HB)
     sets = load_sets(matrices, R, R + 1, COUNT, OB, HB, RESIDENT)
@@ -194,10 +201,15 @@ def drive_backward_kernel(
     most_square = zero_largest(BM)
     most_drive = zero_largest_rows(BM)
     most_code = zero_largest_rows(BM)
+    tl.debug_barrier()
+    near = program * tiles * BM
+    end = tl.minimum(stop, near + tiles * BM)
+    ahead = load_tile(x, near, end, H, BM, HB)
+    g_ahead = load_tile(d_drive, near, end, 2 * P, BM, OB)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         near = (program * tiles + tile) * BM
-        _, u, keep = load_steps(x, affine, valid, near, stop, H, HB, BM, HAS_VALID)
-        g = load_tile(d_drive, near, stop, 2 * P, BM, OB)
+        u, keep = normalise(ahead, affine, valid, near, stop, H, HB, BM, HAS_VALID)
+        g = g_ahead
         halves, unit = halve_rows(u)
         most_u = largest_rows(most_u, unit)
         code = project_code(halves, unit, code_weight, code_unit, down, H, R, IB, DOWN, PRECISION)
@@ -221,6 +233,10 @@ def drive_backward_kernel(
         )
         d_v = d_v * unit
         d_code = d_code * unit
+        before = load_tile(d_u, near, stop, H, BM, HB)
+        # The next tile's; earlier, while the mix takes the registers, they would be in its way.
+        ahead = load_tile(x, near + BM, end, H, BM, HB)
+        g_ahead = load_tile(d_drive, near + BM, end, 2 * P, BM, OB)
         if NORM:
             slope = -0.5 * rho * rho * d_v * scaled
             d_v = d_v * rho
@@ -230,8 +246,8 @@ def drive_backward_kernel(
                 slope, code, grams, gram_vectors, gram_sets, R, GRAMS, STAGES, HB, IB, RESIDENT, PRECISION
             )
         store_tile(d_codes, d_code, near, stop, R, R)
-        d_v = d_v * load_vector(vectors, HB)
-        store_tile(d_u, load_tile(d_u, near, stop, H, BM, HB) + d_v, near, stop, H, H)
+        skip = tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
+        store_tile(d_u, before * skip + d_v * load_vector(vectors, HB), near, stop, H, H)
     most = 1.0
     if NORM:
         # ρ is largest where its last row is all there is.

@@ -45,6 +45,11 @@ class BlockConfig(NamedTuple):
     def clipped(self) -> bool:
         return self.limit < math.inf
 
+    @property
+    def decays(self) -> bool:
+        """Whether no Re λ is positive: then no |λ̄| is larger than 1."""
+        return self.reparam != "standard" or self.clipped
+
     def to_plain(self) -> tuple[list[int], str, list[float]]:
         """As lists and a string, which an operator can take."""
         return [int(flag) for flag in self.layout], " ".join(self[1:5]), list(self[5:])

@@ -53,8 +53,8 @@ class BlockGradients:
         layout, rows, models = self.layout, self.shape.rows, self.shape.models
         room, most = _RANGE
         width = layout.width * (2 if layout.mix_norm else 1) + layout.rank
-        # About a third of many steps: what a range needs is then small beside what the batch keeps.
-        longest = max(_ROWS, max(room // width, min(most, -(-rows * models // 3))) // models)
+        # About half of many steps: what a range needs is then small beside what the batch keeps.
+        longest = max(_ROWS, max(room // width, min(most, -(-rows * models // 2))) // models)
         count = -(-self.rows // longest)
         return min(self.rows, -(-self.rows // (count * _ROWS)) * _ROWS)
 
@@ -79,7 +79,7 @@ class BlockGradients:
         return self.units.part(mix * (self.units.size // 2) + k * size, size)
 
     def leave(self, part: Part, states: list[Buffer]) -> list[Buffer]:
-        """The gradients of the states; the skip connection's share of du is in `d_u`."""
+        """The gradients of the states; that of Re(C s) and the skip connection is in `d_u`."""
         run, plan, layout, shape, config = self.run, self.plan, self.layout, self.shape, self.run.config
         # What lives longer first: behind it lies then one stretch for the scan's adjoint.
         self.d_readout_codes = plan.space(part.sequences, shape.steps, layout.rank)
@@ -109,9 +109,9 @@ class BlockGradients:
                 **TILES["tail"].flags,
             )  # fmt: skip
             plan.launch(
-                readout_backward_kernel, backward.grid, run.packed, matrices.kernel, matrices.gram, *both, *d_both,
-                self.d_u, left, d_square, codes, units, self.d_readout_codes, *place, backward.tiles, part.start,
-                layout.at_skip, config.factor, **backward_flags, **backward.flags,
+                readout_backward_kernel, backward.grid, matrices.kernel, matrices.gram, *both, *d_both, self.d_u, left,
+                d_square, codes, units, self.d_readout_codes, part.stop, start, self.range, backward.tiles, part.start,
+                config.factor, **backward_flags, **backward.flags,
             )  # fmt: skip
             weights.add(part, buffers, start, both, units)
         weights.finish(part)
@@ -174,7 +174,7 @@ class BlockGradients:
             plan.launch(
                 drive_backward_kernel, cut.grid, *run.inputs, *run.drive[1:], d_drive, self.d_u, *buffers, units,
                 d_codes, part.stop, layout.size, start, self.range, cut.tiles, part.start, layout.at_drive_code,
-                config.eps, **run.drive_flags, **cut.flags,
+                layout.at_skip, config.eps, **run.drive_flags, **cut.flags,
             )  # fmt: skip
             weights.add(part, buffers, start, (d_drive, d_drive), units)
         weights.finish(part)

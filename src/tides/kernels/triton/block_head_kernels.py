@@ -8,7 +8,7 @@ are; the rows are added in a fixed order. Decay rates and codes belong to a part
 import triton
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import decay_head, load_steps
+from tides.kernels.triton.block_kernels import decay_head, normalise
 from tides.kernels.triton.launched import launched
 from tides.kernels.triton.outer_kernels import add_outer, add_pairs, sum_pairs, zero_pairs
 from tides.kernels.triton.product_kernels import halve_matrix, halve_rows, product
@@ -30,6 +30,13 @@ def load_both_downs(
         return tl.load(packed + at + h, (i < R) & (h < H), 0.0)
     else:
         return ((i == h) & (h < H)).to(tl.float32)
+
+
+@triton.jit
+def load_both_codes(drive, readout, first, stop, R: tl.constexpr, BM: tl.constexpr, IB: tl.constexpr):
+    """Both codes' gradients side by side."""
+    tile = load_tile(drive, first, stop, R, BM, 2 * IB)
+    return tile + load_tile(readout, first, stop, R, BM, 2 * IB, SHIFT=IB)
 
 
 @launched
@@ -66,28 +73,39 @@ def heads_backward_kernel(
     of_norm = zero_pairs(BM, PB)
     of_scale = zero_pairs(BM, HB)
     of_shift = zero_pairs(BM, HB)
+    near = program * tiles * BM
+    end = tl.minimum(stop, near + tiles * BM)
+    x_ahead = load_tile(x, near, end, H, BM, HB)
+    codes_ahead = load_both_codes(d_drive_codes, d_readout_codes, near, end, R, BM, IB)
+    decay_ahead = load_tile(d_decay, near, end, P, BM, PB)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         first = (program * tiles + tile) * BM
-        raw, u, keep = load_steps(x, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        raw = x_ahead
+        u, keep = normalise(raw, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        du = load_tile(d_u, first, stop, H, BM, HB)
         u_halves, u_unit = halve_rows(u)
-        # Both codes side by side.
-        d_code = load_tile(d_drive_codes, first, stop, R, BM, 2 * IB)
-        d_code += load_tile(d_readout_codes, first, stop, R, BM, 2 * IB, SHIFT=IB)
+        d_code = codes_ahead
+        d_rate = decay_ahead
         halves, unit = halve_rows(d_code)
         if DOWN:
             of_codes = add_outer(of_codes, halves, unit, u_halves, u_unit, PRECISION)
             of_code_bias = add_pairs(of_code_bias, d_code)
-        du = product(halves, downs, PRECISION) * (unit * down_unit) + load_tile(d_u, first, stop, H, BM, HB)
+        du += product(halves, downs, PRECISION) * (unit * down_unit)
         theta, inverse, norm, _, slope = decay_head(
             u_halves, u_unit, weight, weight_unit, packed, eps, limit, H, P, PB, RATE_NORM, REPARAM, CLIPPED, PRECISION
         )
-        d_theta = load_tile(d_decay, first, stop, P, BM, PB) * slope
+        d_theta = d_rate * slope
         if RATE_NORM:
             of_norm = add_pairs(of_norm, d_theta * theta * inverse[:, None])
             d_theta = d_theta * norm[None, :]
             along = tl.sum(d_theta * theta, axis=1) / P * inverse * inverse
             d_theta = inverse[:, None] * (d_theta - theta * along[:, None])
         halves, unit = halve_rows(d_theta)
+        before = load_tile(gradient, first, stop, H, BM, HB)
+        # The next tile's, as in the tail's pass.
+        x_ahead = load_tile(x, first + BM, end, H, BM, HB)
+        codes_ahead = load_both_codes(d_drive_codes, d_readout_codes, first + BM, end, R, BM, IB)
+        decay_ahead = load_tile(d_decay, first + BM, end, P, BM, PB)
         of_decay = add_outer(of_decay, halves, unit, u_halves, u_unit, PRECISION)
         of_decay_bias = add_pairs(of_decay_bias, d_theta)
         du += product(halves, weight, PRECISION) * (unit * weight_unit)
@@ -96,7 +114,7 @@ def heads_backward_kernel(
         of_scale = add_pairs(of_scale, du * raw)
         of_shift = add_pairs(of_shift, du)
         scale = tl.load(affine + h, h < H, 0.0)[None, :]
-        store_tile(dx, load_tile(gradient, first, stop, H, BM, HB) + du * scale, first, stop, H, H)
+        store_tile(dx, before + du * scale, first, stop, H, H)
 
     # A map's weight, then its bias.
     partial += (model * tl.num_programs(0) + program) * width

@@ -48,15 +48,24 @@ def load_steps(
     AGAIN: tl.constexpr = False,
 ):  # fmt: skip
     """A tile of x, of u = x ⊙ scale + shift with zeros outside and over padding, and which rows are kept."""
-    h = channels(HB)
     raw = load_tile(x, first, stop, H, BM, HB, AGAIN=AGAIN)
+    u, keep = normalise(raw, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+    return raw, u, keep
+
+
+@triton.jit
+def normalise(
+    raw, affine, valid, first, stop, H: tl.constexpr, HB: tl.constexpr, BM: tl.constexpr, HAS_VALID: tl.constexpr
+):  # fmt: skip
+    """u and the kept rows of a tile of x."""
+    h = channels(HB)
     scale = tl.load(affine + h, h < H, 0.0)
     shift = tl.load(affine + H + h, h < H, 0.0)
     row = tl.arange(0, BM)
     keep = row < left_of(first, stop, BM)
     if HAS_VALID:
         keep = keep & (tl.load(valid + first + row, keep, 0) != 0)
-    return raw, tl.where(keep[:, None], raw * scale[None, :] + shift[None, :], 0.0), keep
+    return tl.where(keep[:, None], raw * scale[None, :] + shift[None, :], 0.0), keep
 
 
 @triton.jit
@@ -135,11 +144,17 @@ def decay_head(
 def load_state(
     s, backward_s, first, stop, P2: tl.constexpr, OB: tl.constexpr, BM: tl.constexpr, BOTH: tl.constexpr
 ):  # fmt: skip
-    """The planes of s (rows, OB) with the im parts negated; the backward direction's behind the forward one's."""
+    """The planes of s (rows, OB); the backward direction's behind the forward one's."""
     tile = load_tile(s, first, stop, P2, BM, OB)
     if BOTH:
         tile += load_tile(backward_s, first, stop, P2, BM, OB, SHIFT=P2)
-    return tl.where((channels(OB) % 2 == 1)[None, :], -tile, tile)
+    return tile
+
+
+@triton.jit
+def signed(states, OB: tl.constexpr):
+    """Planes with the im parts negated."""
+    return tl.where((channels(OB) % 2 == 1)[None, :], -states, states)
 
 
 @triton.jit
@@ -201,17 +216,16 @@ def enter_kernel(
 
 @triton.jit
 def read_out(
-    halves, unit, code_weight, weight_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
-    backward_s, first, stop, eps, H: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr,
-    IB: tl.constexpr, BM: tl.constexpr, COUNT: tl.constexpr, ROOTS: tl.constexpr, STAGES: tl.constexpr,
-    RESIDENT: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr, BOTH: tl.constexpr, PRECISION: tl.constexpr,
+    halves, unit, code_weight, weight_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, states, eps,
+    H: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, COUNT: tl.constexpr,
+    ROOTS: tl.constexpr, STAGES: tl.constexpr, RESIDENT: tl.constexpr, DOWN: tl.constexpr, NORM: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Re(C s) of a tile of steps (rows, HB), with the code z̃ and the inverse norms ρ that it was made with.
 
     Behind them the units of the states' rows and of the code's.
     """
-    # Loaded before the first product, the states wait for memory together with x.
-    v, state_unit = halve_rows(load_state(s, backward_s, first, stop, 2 * P, OB, BM, BOTH))
+    v, state_unit = halve_rows(signed(states, OB))
     code = project_code(halves, unit, code_weight, weight_unit, down, H, R, IB, DOWN, PRECISION)
     y = mix(v, code, matrices, sets, R, COUNT, STAGES, OB, HB, IB, RESIDENT, PRECISION)
     y = y * state_unit * load_vector(vectors, HB)
@@ -261,11 +275,12 @@ def leave_kernel(
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         first = (program * tiles + tile) * BM
         _, u, _ = load_steps(x, affine, valid, first, N, H, HB, BM, HAS_VALID)
+        # Loaded before the first product, the states wait for memory together with x.
+        states = load_state(s, backward_s, first, N, 2 * P, OB, BM, BOTH)
         halves, unit = halve_rows(u)
         y, _, _, _, _ = read_out(
-            halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets, s,
-            backward_s, first, N, eps, H, P, R, HB, OB, IB, BM, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, BOTH,
-            PRECISION,
+            halves, unit, code_weight, code_unit, down, matrices, vectors, sets, roots, root_vectors, root_sets,
+            states, eps, H, R, HB, OB, IB, COUNT, ROOTS, STAGES, RESIDENT, DOWN, NORM, PRECISION,
         )  # fmt: skip
         raw, u, keep = load_steps(x, affine, valid, first, N, H, HB, BM, HAS_VALID, AGAIN=True)
         y = y * factor + u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :]

@@ -163,7 +163,9 @@ class BlockPass:
             hold = "preceding" if reverse and config.reverse == "release" else config.hold
             method = METHODS[config.discretisation]
             chunk = scan_chunk(self.layout, shape)
-            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=shape.steps != 1, chunk=chunk)
+            scan = ScanPlan(
+                sizes, method, hold, reverse, static_frequency=shape.steps != 1, decays=config.decays, chunk=chunk
+            )
             gaps = part.of(self.behind if reverse else self.gaps, shape.steps)
             # No beginnings inside, no states before: those pointers are ignored.
             found.append((scan, (decay, frequency, gaps, scale, drive, drive, drive, drive)))

@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from tides.kernels.triton.block_kernels import kept, load_steps
+from tides.kernels.triton.block_kernels import kept, load_steps, normalise
 from tides.kernels.triton.block_weight_kernels import add_sums
 from tides.kernels.triton.launched import launched
 from tides.kernels.triton.outer_kernels import add_outer, add_pairs, beside, sum_pairs, zero_pairs
@@ -47,12 +47,16 @@ def tail_backward_block_kernel(
     of_inner_bias = zero_pairs(BM, 2 * FB)
     of_last_bias = zero_pairs(BM, HB)
     of_skip = zero_pairs(BM, HB)
+    near = program * tiles * BM
+    end = tl.minimum(stop, near + tiles * BM)
+    x_ahead = load_tile(x, near, end, H, BM, HB)
+    y_ahead = load_tile(readout, near, end, H, BM, HB)
+    g_ahead = load_tile(gradient, near, end, H, BM, HB)
     for tile in tl.range(tiles, num_stages=1, disable_licm=True):
         first = (program * tiles + tile) * BM
-        _, u, keep = load_steps(x, affine, valid, first, stop, H, HB, BM, HAS_VALID)
-        y = load_tile(readout, first, stop, H, BM, HB)
-        g = load_tile(gradient, first, stop, H, BM, HB)
-        y += u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
+        u, keep = normalise(x_ahead, affine, valid, first, stop, H, HB, BM, HAS_VALID)
+        g = g_ahead
+        y = y_ahead + u * tl.load(packed + at_skip + h, h < H, 0.0)[None, :]
         activated, slope = gelu(tl.where(keep[:, None], y, 0.0))
         if DROP > 0:
             row = begin + first + tl.arange(0, BM)
@@ -71,6 +75,10 @@ def tail_backward_block_kernel(
         of_inner_bias = add_pairs(of_inner_bias, d_inner)
         d_halves, d_unit = halve_rows(d_inner)
         of_inner = add_outer(of_inner, d_halves, d_unit, halves, unit, PRECISION)
+        # The next tile's, on their way from memory while the rest of this one is computed.
+        x_ahead = load_tile(x, first + BM, end, H, BM, HB)
+        y_ahead = load_tile(readout, first + BM, end, H, BM, HB)
+        g_ahead = load_tile(gradient, first + BM, end, H, BM, HB)
         change = product(d_halves, m_inner, PRECISION) * (d_unit * inner_unit)
         if DROP > 0:
             change = change * kept(seed, 0, row, h, DROP)

@@ -55,9 +55,9 @@ class Tile(NamedTuple):
 TILES = {
     "enter": Tile(128, 8, 3, 64, registers=128),
     "leave": Tile(64, 4, 3, 64, registers=168),
-    "readout": Tile(128, 8, 3, 64, registers=128),
-    "readout_backward": Tile(64, 4, 3, 128),
-    "drive_backward": Tile(64, 4, 3, 64, registers=168),
+    "readout": Tile(64, 4, 3, 64, registers=168),
+    "readout_backward": Tile(64, 4, 3, 64, registers=168),
+    "drive_backward": Tile(64, 4, 3, 64),
     # Products of one matrix each, without columns.
     "tail": Tile(64, 4, 1, 0),
     "heads": Tile(64, 4, 1, 0),

@@ -153,29 +153,40 @@ def sum_pairs(
 
 @launched_by_size
 def block_weight_kernel(
-    left, right, behind, codes, d_square, units, out, N, start, rows, rows_per_split,
+    left, right, behind, codes, d_square, units, out, N, start, rows, splits, rows_per_split, rows_per_pair_split,
+    height,
     H: tl.constexpr, P2: tl.constexpr, R: tl.constexpr, HB: tl.constexpr, OB: tl.constexpr, SIDE: tl.constexpr,
     PAIRS: tl.constexpr, TALL: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr, TILES: tl.constexpr,
     STAGES: tl.constexpr, BOTH: tl.constexpr, OUTPUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Over a split of every range so far: Σ z̃_i left_h right_o (R + 1, HB, OB) and Σ (z_i z_j) dq_h (PAIRS, HB).
 
-    The grid's first axis are shares of them: GROUP of the z̃_i, then TILES of TALL pairs each. Without norms there are
-    no pairs.
+    On the grid's first axis come, `splits` times, shares of the former, GROUP of the z̃_i and TALL channels each; behind
+    them shares of the latter, TILES of TALL pairs each, whose splits have another length. `out` has `height` rows.
+    Without norms there are no pairs.
     """
-    kind = tl.program_id(0)
-    part = tl.program_id(1).to(tl.int64)
-    model = tl.program_id(2).to(tl.int64)
-    begin = part * rows_per_split
-    limit = tl.minimum(tl.minimum(rows, N - start) - begin, rows_per_split).to(tl.int32)
+    groups: tl.constexpr = (R + GROUP) // GROUP * (HB // TALL)
+    pair_groups: tl.constexpr = (PAIRS // TALL + TILES - 1) // TILES
+    share = tl.program_id(0)
+    of_pairs = share >= groups * splits
+    kind = share % groups
+    part = share // groups
+    per_split = rows_per_split
+    if PAIRS > 0:
+        rest = share - groups * splits
+        kind = tl.where(of_pairs, groups + rest % pair_groups, kind)
+        part = tl.where(of_pairs, rest // pair_groups, part)
+        per_split = tl.where(of_pairs, rows_per_pair_split, rows_per_split)
+    model = tl.program_id(1).to(tl.int64)
+    begin = part.to(tl.int64) * per_split
+    limit = tl.minimum(tl.minimum(rows, N - start) - begin, per_split).to(tl.int32)
     left += (model * rows + begin) * H
     codes += (model * rows + begin) * R
     d_square += (model * rows + begin) * H
     right += (model * N + start + begin) * P2
     behind += (model * N + start + begin) * P2
     units += model * KINDS
-    groups: tl.constexpr = (R + GROUP) // GROUP * (HB // TALL)
-    out += (model * tl.num_programs(1) + part) * ((R + 1) * HB * OB + PAIRS * HB)
+    out += (model * height + part) * ((R + 1) * HB * OB + PAIRS * HB)
     if kind < groups:
         sum_members(
             left, right, behind, codes, out, start, limit, kind // (HB // TALL) * GROUP, kind % (HB // TALL) * TALL,

@@ -21,6 +21,9 @@ _LANES = 32
 # there would be more pairs than threads that run at once, 32 warps on each processor.
 _STEPS = (8, 16, 128)
 _BUSY = (1 << 16, 132 * 32 * _LANES)
+# Steps that are loaded together, while those before are computed; fewer where gradients take the registers.
+_TOGETHER = 4
+_TOGETHER_BACK = 2
 # Chunks and modes of a carry tile.
 _CARRY_CHUNKS = 256
 _CARRY_MODES = 1
@@ -55,7 +58,8 @@ def chunk_steps(rows: int, steps: int, modes: int) -> int:
     least, some, most = _STEPS
     few, many = _BUSY
     pairs = rows * steps * modes
-    return min(most, max(least, min(some, pairs // few), -(-pairs // many)))
+    wanted = min(most, max(least, min(some, pairs // few), -(-pairs // many)))
+    return -(-wanted // _TOGETHER) * _TOGETHER
 
 
 class ScanPlan:
@@ -73,8 +77,10 @@ class ScanPlan:
         mode_gaps: bool = False,
         packed: bool = False,
         has_s0: bool = False,
+        decays: bool = False,
         chunk: int | None = None,
     ) -> None:
+        """`decays`: no |a| is larger than 1. Chunks are of whole groups of steps."""
         self.rows, self.steps, self.modes = rows, steps, modes = shape
         self.block = min(1 << (modes - 1).bit_length(), _LANES)
         self.chunk = chunk or chunk_steps(rows, steps, modes)
@@ -91,6 +97,8 @@ class ScanPlan:
             "REVERSE": reverse,
             "PACKED": packed,
             "HAS_S0": has_s0,
+            "DECAYS": decays,
+            "P": self.modes,
             "C": lanes,
             "BP": self.block,
             "num_warps": 1,
@@ -111,23 +119,24 @@ class ScanPlan:
 
         With `carry` the carries stay there, and the same scan made `again` begins with them.
         """
-        sizes = (self.steps, self.modes, self.chunks, self.chunk)
         flags = self.flags | more
+        group = _TOGETHER_BACK if kernel is adjoint_kernel else _TOGETHER
+        sizes = (self.steps, self.chunks, self.chunk // group)
         if self.chunks == 1:
             arguments = (*inputs, outputs[0], outputs[0], *outputs, *sizes)
-            stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=False)
+            stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=False, U=group)
             return
         summary = outputs[0] if again else stage.space(self.rows, self.chunks, self.modes, 4)
         carries = stage.space(self.rows, self.chunks, self.modes, 2) if carry is None else carry
-        arguments = (*inputs, carries, summary, *outputs, *sizes)
+        arguments = (*inputs, carries, summary, *outputs)
         if not again:
-            stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=True, HAS_CARRY=False)
-            n = min(_CARRY_CHUNKS, 1 << (self.chunks - 1).bit_length())
+            groups = (self.steps, self.chunks, self.chunk // _TOGETHER)
+            stage.launch(kernel, self.grid, *arguments, *groups, **flags, SUMMARISE=True, HAS_CARRY=False, U=_TOGETHER)
             # Few sequences, few programs: a handful of modes each.
             narrow = min(self.block, _CARRY_MODES)
             grid = (self.rows, -(-self.modes // narrow))
-            stage.launch(carry_kernel, grid, summary, carries, self.modes, self.chunks, BC=n, BP=narrow)
-        stage.launch(kernel, self.grid, *arguments, **flags, SUMMARISE=False, HAS_CARRY=True)
+            stage.launch(carry_kernel, grid, summary, carries, self.modes, self.chunks, BC=_CARRY_CHUNKS, BP=narrow)
+        stage.launch(kernel, self.grid, *arguments, *sizes, **flags, SUMMARISE=False, HAS_CARRY=True, U=group)
         stage.release(*([] if again else [summary]), *([carries] if carry is None else []))
 
 

@@ -34,6 +34,15 @@ def times(cr, ci, br, bi):
 
 
 @triton.jit
+def carried(ar, ai, sr, si, DECAYS: tl.constexpr):
+    """a s; if all |a| ≤ 1, nothing overflows."""
+    if DECAYS:
+        return multiply(ar, ai, sr, si)
+    else:
+        return times(ar, ai, sr, si)
+
+
+@triton.jit
 def load_complex(pointer, offset, mask, OTHER: tl.constexpr = 0):
     """Both planes in one load; OTHER has the bits of the real part where there is nothing."""
     word = tl.load(pointer.to(tl.pointer_type(tl.int64), bitcast=True) + offset, mask, OTHER)
@@ -79,7 +88,7 @@ def load_first(begin, index, L, REVERSE: tl.constexpr, PACKED: tl.constexpr):
 
 
 @triton.jit
-def load_start(s0, owner, row, index, mode, mask, L, P, PACKED: tl.constexpr):
+def load_start(s0, owner, row, index, mode, mask, L, P: tl.constexpr, PACKED: tl.constexpr):
     """The state that a sequence begins with, and where it lies."""
     if PACKED:
         start = tl.load(owner + index, (index >= 0) & (index < L), 0).to(tl.int64) * P + mode
@@ -90,7 +99,7 @@ def load_start(s0, owner, row, index, mode, mask, L, P, PACKED: tl.constexpr):
 
 
 @triton.jit
-def load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY: tl.constexpr, METHOD: tl.constexpr):
+def load_clocks(frequency, scale, row, mode, P: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, METHOD: tl.constexpr):
     """Frequencies and time scales that hold for a whole sequence; zeros where there are none."""
     turn = tl.zeros(mode.shape, tl.float32)
     step = tl.zeros(mode.shape, tl.float32)
@@ -103,13 +112,13 @@ def load_clocks(frequency, scale, row, mode, P, STATIC_FREQUENCY: tl.constexpr, 
 
 @triton.jit
 def load_step(
-    decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside,
-    L, P, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
+    decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside, L, P: tl.constexpr,
+    STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
     FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, DRIVEN: tl.constexpr = True,
 ):  # fmt: skip
     """What makes the interval that ends at `index`, which lies at `here`: λ or a, its gap, and the drive if `DRIVEN`.
 
-    Beyond the end nothing is loaded: no time passes there, which leaves a state as it is.
+    Where `inside` is not, nothing is loaded: no time passes there, which leaves a state as it is.
     """
     gap = tl.zeros(mode.shape, tl.float32)
     vr = gap
@@ -131,8 +140,35 @@ def load_step(
 
 
 @triton.jit
+def is_inside(index, exists, L, REVERSE: tl.constexpr):
+    """Whether there is such a step of a chunk that exists."""
+    return exists & (index >= 0 if REVERSE else index < L)
+
+
+@triton.jit
+def load_steps(
+    decay, frequency, gaps, turn, drive, begin, row, index, mode, here, exists, L, P: tl.constexpr,
+    STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr, METHOD: tl.constexpr,
+    FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, U: tl.constexpr,
+    DRIVEN: tl.constexpr = True,
+):  # fmt: skip
+    """The same for U steps, one after the other in the direction of time."""
+    steps = ()
+    for j in tl.static_range(U):
+        later = index + (-j if REVERSE else j)
+        there = here + (-j * P if REVERSE else j * P)
+        inside = is_inside(later, exists, L, REVERSE)
+        step = load_step(
+            decay, frequency, gaps, turn, drive, begin, row, later, mode, there, inside, L, P, STATIC_DECAY,
+            STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, DRIVEN,
+        )  # fmt: skip
+        steps += (step,)  # type: ignore[assignment]
+    return steps
+
+
+@triton.jit
 def fold(
-    lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD: tl.constexpr,
+    lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P: tl.constexpr, METHOD: tl.constexpr,
     FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
 ):  # fmt: skip
     """(a, b) of s ← a s + b at `index`, with beginnings inside and states before.
@@ -184,12 +220,16 @@ def store_summary(summary, at, ar, ai, br, bi, exists):
 
 @launched
 def forward_kernel(
-    decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, out,
-    L, P, chunks, T, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
+    decay, frequency, gaps, scale, drive, begin, s0, owner, carry, summary, out, L, chunks, T,
+    P: tl.constexpr, STATIC_DECAY: tl.constexpr, STATIC_FREQUENCY: tl.constexpr, MODE_GAPS: tl.constexpr,
     METHOD: tl.constexpr, FOLLOWING: tl.constexpr, REVERSE: tl.constexpr, PACKED: tl.constexpr, HAS_S0: tl.constexpr,
-    SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,
+    DECAYS: tl.constexpr, SUMMARISE: tl.constexpr, HAS_CARRY: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,
+    U: tl.constexpr,
 ):  # fmt: skip
-    """C chunks of one sequence: their (a, b) summaries, or their states on top of the carries that reach them."""
+    """C chunks of one sequence: their (a, b) summaries, or their states on top of the carries that reach them.
+
+    A chunk has T groups of U steps.
+    """
     row, chunk, mode = place_chunks(chunks, C, BP)
     exists = (chunk < chunks) & (mode < P)
     at = (row * chunks + chunk) * P + mode
@@ -200,35 +240,36 @@ def forward_kernel(
     si = tl.zeros((C * BP,), tl.float32)
     if HAS_CARRY:
         sr, si = load_complex(carry, at, exists)
-    index = L - 1 - chunk * T if REVERSE else chunk * T
+    index = L - 1 - chunk * (T * U) if REVERSE else chunk * (T * U)
     here = (row * L + index) * P + mode
-    inside = exists & (index >= 0)
-    lr, li, gap, vr, vi = load_step(
-        decay, frequency, gaps, turn, drive, begin, row, index, mode, here, inside, L, P,
-        STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED,
+    steps = load_steps(
+        decay, frequency, gaps, turn, drive, begin, row, index, mode, here, exists, L, P, STATIC_DECAY,
+        STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED, U,
     )  # fmt: skip
-    for _ in range(T):
-        # The next step's, on its way from memory while this one is computed.
-        index_ahead = index + (-1 if REVERSE else 1)
-        here_ahead = here + (-P if REVERSE else P)
-        inside_ahead = exists & (index_ahead >= 0 if REVERSE else index_ahead < L)
-        lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead = load_step(
-            decay, frequency, gaps, turn, drive, begin, row, index_ahead, mode, here_ahead, inside_ahead, L, P,
-            STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD, FOLLOWING, REVERSE, PACKED,
+    for _group in range(T):
+        # The next steps', on their way from memory while these are computed.
+        ahead = load_steps(
+            decay, frequency, gaps, turn, drive, begin, row, index + (-U if REVERSE else U), mode,
+            here + (-U * P if REVERSE else U * P), exists, L, P, STATIC_DECAY, STATIC_FREQUENCY, MODE_GAPS, METHOD,
+            FOLLOWING, REVERSE, PACKED, U,
         )  # fmt: skip
-        ar, ai, br, bi = fold(
-            lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING, REVERSE,
-            PACKED, HAS_S0,
-        )  # fmt: skip
-        sr, si = times(ar, ai, sr, si)
-        sr += br
-        si += bi
-        if SUMMARISE:
-            pr, pi = times(ar, ai, pr, pi)
-        else:
-            store_complex(out, here, sr, si, inside)
-        lr, li, gap, vr, vi = lr_ahead, li_ahead, gap_ahead, vr_ahead, vi_ahead
-        index, here, inside = index_ahead, here_ahead, inside_ahead
+        for j in tl.static_range(U):
+            lr, li, gap, vr, vi = steps[j]
+            inside = is_inside(index, exists, L, REVERSE)
+            ar, ai, br, bi = fold(
+                lr, li, gap, vr, vi, step, begin, s0, owner, row, index, mode, inside, L, P, METHOD, FOLLOWING,
+                REVERSE, PACKED, HAS_S0,
+            )  # fmt: skip
+            sr, si = carried(ar, ai, sr, si, DECAYS)
+            sr += br
+            si += bi
+            if SUMMARISE:
+                pr, pi = carried(ar, ai, pr, pi, DECAYS)
+            else:
+                store_complex(out, here, sr, si, inside)
+            index += -1 if REVERSE else 1
+            here += -P if REVERSE else P
+        steps = ahead
     if SUMMARISE:
         store_summary(summary, at, pr, pi, sr, si, exists)
 

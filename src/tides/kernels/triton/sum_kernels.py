@@ -8,11 +8,13 @@ from tides.kernels.triton.launched import launched
 
 @launched
 def sum_kernel(
-    partial, out, rest, rows, width, split, stride, step, BR: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr
+    partial, out, rest, rows, width, split, stride, step, count, later, column, BR: tl.constexpr, BC: tl.constexpr,
+    ADD: tl.constexpr,
 ):  # fmt: skip
     """out[mix, model, c] = Σ_r partial[mix, model, r, c], with `ADD` on top of what is there.
 
-    Models lie `stride` apart in `out`, mixes `step`; columns from `split` on go to `rest` (model, width − split).
+    The first `count` rows count, and from `column` on, which BC divides, the first `later` ones. Models lie `stride`
+    apart in `out`, mixes `step`; columns from `split` on go to `rest` (model, width − split).
     """
     model = tl.program_id(1).to(tl.int64)
     out += model * stride + tl.program_id(2) * step
@@ -20,10 +22,12 @@ def sum_kernel(
     model += tl.program_id(2) * tl.num_programs(1)
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     total = tl.zeros((BC,), tl.float32)
-    for start in range(0, rows, BR):
+    if tl.program_id(0) * BC >= column:
+        count = later
+    for start in range(0, count, BR):
         row = start + tl.arange(0, BR)
         at = (model * rows + row)[:, None] * width + c[None, :]
-        total += tl.sum(tl.load(partial + at, (row < rows)[:, None] & (c < width)[None, :], 0.0), axis=0)
+        total += tl.sum(tl.load(partial + at, (row < count)[:, None] & (c < width)[None, :], 0.0), axis=0)
     behind = (c >= split) & (c < width)
     if ADD:
         total += tl.load(out + c, c < split, 0.0) + tl.load(rest + c - split, behind, 0.0)

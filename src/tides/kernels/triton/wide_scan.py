@@ -34,7 +34,9 @@ class Scans:
         for reverse in (False, True)[: self.directions]:
             hold = "preceding" if reverse and config.reverse == "release" else config.hold
             sizes, method = (self.shape.batch, self.shape.steps, self.modes), METHODS[config.discretisation]
-            scan = ScanPlan(sizes, method, hold, reverse, static_frequency=self.shape.steps != 1)
+            scan = ScanPlan(
+                sizes, method, hold, reverse, static_frequency=self.shape.steps != 1, decays=run.config.decays
+            )
             gaps = run.behind if reverse else run.gaps
             # No beginnings inside, no states before: those pointers are ignored.
             found.append((scan, (decay, run.parts["frequency"], gaps, run.parts["scale"], *[drive] * 4)))
