@@ -66,7 +66,7 @@ TILES = {
     "leave_wide": Tile(64, 4, 2, 64, registers=128, resident=False),
     "readout_wide": Tile(64, 4, 2, 64),
     "readout_backward_wide": Tile(64, 4, 2, 128, resident=False),
-    "drive_backward_wide": Tile(64, 4, 3, 64, registers=128, resident=False),
+    "drive_backward_wide": Tile(64, 4, 3, 64, registers=168, resident=False),
     "weights_wide": Tile(16, 1, 1, 0),
 }
 

@@ -13,7 +13,7 @@ from tides.kernels.triton.sum_kernels import sum_kernel
 
 # Input channels of a map, output channels, and rows from which on a pass is worth its launch.
 WIDEST = (8, 128)
-LEAST = 1 << 12
+LEAST = 1 << 16
 # Launch shapes measured on an H200: elements of a tile, programs, rows and columns of a tile of their sums.
 _TILE = 2048
 _PROGRAMS = 1056
