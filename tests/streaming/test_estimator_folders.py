@@ -1,6 +1,7 @@
 """Folders that estimators write are streamed as the estimators predict: names, dates, static columns, spreads."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ pd = pytest.importorskip("pandas")
 
 import tides  # noqa: E402
 from tides.errors import DataError  # noqa: E402
-from tides.estimators import TIDESClassifier, TIDESForecaster  # noqa: E402
+from tides.estimators import TIDESClassifier, TIDESForecaster, TIDESRegressor  # noqa: E402
 from tides.streaming import StreamSession  # noqa: E402
 
 SMALL = {"hidden_size": 4, "state_size": 4, "depth": 1, "epochs": 1, "random_state": 0}
@@ -80,6 +81,27 @@ def test_forecasts_and_their_spread(tmp_path: Path) -> None:
     assert again.spreads is not None
     place = estimator.to_dataset(frame).ids.index(5)
     np.testing.assert_allclose(again.spreads[0] * 1.6448536 * 2, (high - low)[place], rtol=1e-3)
+
+
+@pytest.mark.parametrize("static", [None, ["age", "sex"]], ids=["series", "static"])
+@pytest.mark.parametrize("make", [TIDESClassifier, TIDESRegressor, TIDESForecaster])
+def test_what_estimators_make_by_default_is_compiled(make: Any, static: list[str] | None, tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    label = {
+        TIDESClassifier: {"label": "died"},
+        TIDESRegressor: {"label": "weight"},
+        TIDESForecaster: {"horizon": "6h"},
+    }
+    named = {"id": "patient", "time": "charttime", "channels": ["hr", "spo2"], "static": static, **label[make]}
+    estimator = make(unit="h", **named, **SMALL)
+    estimator.fit(table().assign(weight=lambda frame: 50.0 + frame.patient))
+    known = None if static is None else {"age": 45, "sex": "f"}
+    answers = []
+    for compiled in (True, False):
+        session = StreamSession.load(estimator.save(tmp_path), compiled=compiled)
+        session.catch_up(["2031-05-01", "2031-05-02"], [[80.0, 96.0], [90.0, np.nan]], key="a", static=known)
+        answers.append([session.step("2031-05-03", {"spo2": 93.0}, key="a"), session.peek("+6h", key="a")])
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-4, atol=1e-5)
 
 
 def test_facts_that_no_estimator_has_written(tmp_path: Path) -> None:

@@ -323,11 +323,13 @@ def with_static() -> tides.SequenceClassifier:
     return unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=1))
 
 
+@pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @torch.no_grad()
-def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:
+def test_static_covariates_in_the_compiled_step(pool: str, summary: bool) -> None:
     pytest.importorskip("numba")
-    model = unsettled(tides.SequenceRegressor(small_config(**MISSING, pool=pool), targets=2, static_size=1))
+    config = small_config(**MISSING, pool=pool, summary=summary)
+    model = unsettled(tides.SequenceRegressor(config, targets=2, static_size=1))
     one, other = StreamSession(model, compiled=True, late="replay"), StreamSession(model, compiled=False)
     times, values = series()
     keys, static = [k % 20 for k in range(60)], [[float(k % 20)] for k in range(60)]

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from tides.nn import Backbone, Forecaster, SequenceClassifier
-from tides.streaming.banks import Rows, StreamModel, make_bank
+from tides.streaming.banks import Mask, Numbers, Rows, StreamModel, make_bank
 from tides.streaming.clock import StreamClock
 from tides.streaming.history import History, Saved
 from tides.streaming.leaves import Leaves
@@ -46,8 +45,8 @@ class Intake:
         self.joins_static = _joins_static(model, profile)
         self.channels = config.input_size - (profile.static_width if self.joins_static else 0)
         self.complete_rows = config.mask_channels == "auto"
-        self.largest_gap = largest_number(self.bank.dtype, self.calibration.time_scale)
-        self.largest_value = largest_number(self.bank.dtype, self.calibration.scale)[: self.channels]
+        self.largest_gap = largest_number(self.bank.real, self.calibration.time_scale)
+        self.largest_value = largest_number(self.bank.real, self.calibration.scale)[: self.channels]
         self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
@@ -112,7 +111,7 @@ class Intake:
         """The answers of these streams as they are; NaN where nothing was observed."""
         if not isinstance(self.model, Forecaster):
             return self.table.answers[rows]
-        elapsed = torch.as_tensor(np.atleast_1d(offsets)).to(self.bank.dtype).expand(len(rows), -1)
+        elapsed = np.tile(offsets.reshape(1, -1).astype(self.bank.real), (len(rows), 1))
         found = self.finish(self.bank.peek(rows, elapsed, None)) if len(rows) else np.zeros((0, 1, self.model.channels))
         found[self.table.count[rows] == 0] = np.nan
         return found if offsets.ndim else found[:, 0]
@@ -129,16 +128,16 @@ class Intake:
             return (*offsets.shape, self.model.channels)
         return self.table.answers.shape[1:]
 
-    def finish(self, raw: Tensor) -> Floats:
+    def finish(self, raw: Numbers) -> Floats:
         """A model's output as the task's answer, in float64."""
-        raw = raw.detach().double()
+        found = raw.astype(np.float64)
         if isinstance(self.model, SequenceClassifier):
-            return _softmax(raw.numpy())
+            return _softmax(found)
         if isinstance(self.model, Forecaster) and self.profile.spread is not None:
-            mean, spread = raw.chunk(2, dim=-1)
-            unit = torch.tensor(self.profile.spread, dtype=torch.float64)
-            raw = torch.cat([mean, (softplus(spread) + SMALLEST_SPREAD) * unit], dim=-1)
-        return raw.numpy()
+            spread = found[..., len(self.profile.spread) :]
+            # Softplus, as in training.
+            spread[:] = (np.logaddexp(0.0, spread) + SMALLEST_SPREAD) * self.profile.spread
+        return found
 
     def first_gap(self, t: Floats) -> Floats:
         """The gap before first observations, by the model's policy."""
@@ -146,17 +145,18 @@ class Intake:
             return t
         return np.full_like(t, self.calibration.first_gap.item())
 
-    def static(self, rows: Rows) -> Tensor | None:
+    def static(self, rows: Rows) -> Numbers | None:
         """Static features that go into the head; a forecaster reads them as channels."""
         if self.joins_static or not self.static_size:
             return None
-        return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype)
+        static: Numbers = self.table.static[rows].astype(self.bank.real)
+        return static
 
     def step(
         self, rows: Rows, t: Floats, x: Floats, gaps: Floats, static: Sequence[StaticRow | None] | None = None
     ) -> None:
         """Accepted observations, one per row, with their static covariates (None: nothing)."""
-        answer = self.bank.step(rows, *self._tensors(x, self.table.static[rows], gaps), self.static(rows))
+        answer = self.bank.step(rows, *self._arrays(x, self.table.static[rows], gaps), self.static(rows))
         self.table.last[rows], self.table.newest[rows] = t, x
         self.table.count[rows] += 1
         if answer is not None:
@@ -209,16 +209,15 @@ class Intake:
         gaps = np.diff(times, prepend=since)
         if np.isnan(since):
             gaps[0] = self.first_gap(times[:1])[0]
-        answer = self.bank.read(row, *self._tensors(values, static, gaps), self.static(np.array([row])))
+        answer = self.bank.read(row, *self._arrays(values, static, gaps), self.static(np.array([row])))
         if answer is not None:
             self.table.answers[row] = self.finish(answer)[0]
 
-    def _tensors(self, x: Floats, static: Floats, gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+    def _arrays(self, x: Floats, static: Floats, gaps: Floats) -> tuple[Numbers, Mask, Numbers]:
         if self.joins_static:
             x = np.concatenate([x, static], axis=1)
-        seen = ~np.isnan(x)
-        values = torch.from_numpy(np.where(seen, x, 0.0)).to(self.bank.dtype)
-        return values, torch.from_numpy(seen), torch.from_numpy(gaps).to(self.bank.dtype)
+        seen, real = ~np.isnan(x), self.bank.real
+        return np.where(seen, x, 0.0).astype(real), seen, gaps.astype(real)
 
     def _save(self, row: int) -> Saved:
         return Saved(self._leaves(row), float(self.table.last[row]), self.table.static[row].copy())
@@ -227,9 +226,9 @@ class Intake:
         return {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}
 
 
-def largest_number(dtype: torch.dtype, scale: Tensor) -> Floats:
+def largest_number(real: Any, scale: Tensor) -> Floats:
     """The largest number allowed for this scale: the layer squares values, and a square must not overflow."""
-    largest = torch.finfo(dtype).max
+    largest = float(np.finfo(real).max)
     bound: Floats = np.minimum(np.sqrt(largest) * scale.double().numpy(force=True), largest)
     return bound
 
@@ -251,7 +250,7 @@ def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Softmax in numpy: torch would wake a second thread for two numbers, which takes long on a busy machine."""
+    """Softmax in float64, of numbers of any size."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     shares: Floats = powers / powers.sum(-1, keepdims=True)
     return shares

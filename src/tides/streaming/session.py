@@ -208,12 +208,12 @@ class StreamSession:
         elapsed = np.array([self._elapsed(t, since) for t in (t_future if several else [t_future])])
         if not len(elapsed) or not ((elapsed >= 0) & (elapsed <= self.intake.largest_gap)).all():
             raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
-        gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
+        gaps = elapsed.astype(self.intake.bank.real)
         if isinstance(self.model, Forecaster):
-            found = self.intake.bank.peek(np.array([row]), gap[None], None)[0]
+            found = self.intake.bank.peek(np.array([row]), gaps[None], None)[0]
         else:
-            rows = np.full(len(gap), row)
-            found = self.intake.bank.peek(rows, gap, self.intake.static(rows))
+            rows = np.full(len(gaps), row)
+            found = self.intake.bank.peek(rows, gaps, self.intake.static(rows))
         answers, _ = self.intake.split(self.intake.finish(found))
         return answers if several else answers[0]
 
