@@ -69,6 +69,7 @@ class ModuleBank(Bank):
         super().__init__(model)
         self._leaves = {name: leaf.expand(capacity, *leaf.shape[1:]).clone() for name, leaf in self.fresh.items()}
 
+    @torch.no_grad()
     def step(self, rows: Rows, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
         answers = []
         for begin in range(0, len(rows), _CHUNK):
@@ -86,6 +87,7 @@ class ModuleBank(Bank):
             answers.append(answer.numpy())
         return None if isinstance(self.model, Forecaster) else np.concatenate(answers)
 
+    @torch.no_grad()
     def read(self, row: int, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
         rows = np.array([row])
         state: Any = from_leaves(self.get(rows))
@@ -102,6 +104,7 @@ class ModuleBank(Bank):
         self.put(rows, to_leaves(after))
         return answer
 
+    @torch.no_grad()
     def peek(self, rows: Rows, elapsed: Numbers, static: Numbers | None) -> Numbers:
         state: Any = from_leaves(self.get(rows))
         found: Numbers = self.model.peek(state, torch.from_numpy(elapsed), **_named(static)).numpy()

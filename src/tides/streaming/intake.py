@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -71,7 +70,6 @@ class Intake:
         self.table.require(key)
         self.histories.pop(self.table.remove(key), None)
 
-    @torch.no_grad()
     def take(
         self,
         keys: Sequence[Key],
@@ -171,7 +169,6 @@ class Intake:
         large: NDArray[np.bool_] = np.abs(values) > self.largest_value
         return large
 
-    @torch.no_grad()
     def read(self, row: int, times: Floats, values: Floats) -> bool:
         """A stretch of one stream at once; False, with nothing changed, if its answer is not finite."""
         before, answer = self._leaves(row), self.table.answers[row].copy()
@@ -185,7 +182,6 @@ class Intake:
         self.begin_history(row, float(times[-1]))
         return True
 
-    @torch.no_grad()
     def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
         """Insert a late observation where it belongs and take in again what came after it; an error changes nothing."""
         with undone_on_error(self, key):

@@ -31,7 +31,7 @@ class StaticField:
 
     @property
     def width(self) -> int:
-        return len(self.names)
+        return 1 if self.categories is None or self.ordinal else len(self.categories)
 
     def encode(self, value: Any) -> list[float]:
         if _is_missing(value) or value != value:
@@ -137,14 +137,15 @@ class Profile:
 
     def static_row(self, static: Any, width: int) -> StaticRow:
         """Static covariates (width,): encoded numbers, or a mapping from some of the table's static columns."""
-        named = np.ones(width, bool)
         if not isinstance(static, Mapping):
+            named = np.ones(width, bool)
             row = np.array([_entry(v, "static") for v in np.atleast_1d(_plain(static)).tolist()])
         else:
-            unknown = [name for name in static if name not in [column.name for column in self.static]]
+            known = [column.name for column in self.static]
+            unknown = [name for name in static if name not in known]
             if unknown:
-                known = ", ".join(column.name for column in self.static) or "no names"
-                raise DataError(f"static: found column {unknown[0]!r}, the model knows {known}")
+                names = ", ".join(known) or "no names"
+                raise DataError(f"static: found column {unknown[0]!r}, the model knows {names}")
             row = np.array([number for column in self.static for number in column.encode(static.get(column.name))])
             named = np.array([column.name in static for column in self.static for _ in range(column.width)], bool)
         if row.shape != (width,):

@@ -51,7 +51,12 @@ class Round:
             self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
             self._take_static()
-        late = self.gap < 0
+        if (self.gap <= 0).any():
+            self._decide_about_order()
+
+    def _decide_about_order(self) -> None:
+        """Observations that are not later than the newest one of their stream."""
+        policy, late = self.intake.policy, self.gap < 0
         if policy.late == "replay":
             self._refuse_unplaceable(np.flatnonzero(late & self.open))
         else:

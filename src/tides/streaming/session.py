@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -188,14 +187,12 @@ class StreamSession:
         except DataError as error:
             raise DataError(f"row {k} of {len(times)}: {error}") from None
 
-    @torch.no_grad()
     def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
         """The answer after the newest observation, again."""
         row = np.array([self.intake.table.require(key)])
         found, _ = self.intake.split(self.intake.answers(row, self.check_offsets(at))[0])
         return found
 
-    @torch.no_grad()
     def peek(self, t_future: Any, key: Key = None) -> NDArray[np.float64]:
         """The answer at a later time (or times) if nothing else is observed until then; nothing changes.
 
