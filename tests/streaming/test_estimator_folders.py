@@ -104,6 +104,27 @@ def test_what_estimators_make_by_default_is_compiled(make: Any, static: list[str
     np.testing.assert_allclose(answers[0], answers[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("hold", ["following", "preceding"])
+def test_forecasts_of_a_long_series_come_from_its_last_stretch(hold: str, tmp_path: Path) -> None:
+    """As `predict` on the same history: the stream runs for weeks, the model has learnt from two days."""
+    generator = np.random.default_rng(0)
+    hours = np.cumsum(generator.exponential(1.0, 500))
+    log = pd.DataFrame({"when": pd.Timestamp("2031-05-01") + pd.to_timedelta(hours, unit="h").round("s")})
+    log["load"] = 50 + 10 * np.sin(2 * np.pi * hours / 24) + generator.normal(0, 1, 500)
+    model = TIDESForecaster("12h", cut="2d", time="when", unit="h", model={"hold": hold}, **SMALL).fit(log[:400])
+    session = StreamSession.load(model.save(tmp_path), at=["1h", "12h"])
+    for begin, end in ((0, 450), (450, 451), (451, 480), (480, 500)):
+        found = session.catch_up(log.when[begin:end], log[["load"]][begin:end])
+        np.testing.assert_allclose(found, model.predict(log[:end], at="+1h,+12h")[0], rtol=1e-5)
+    np.testing.assert_allclose(session.peek(["+1h", "+12h"]), found, rtol=1e-6)
+    low, high = model.predict_interval(log, "+1h,+12h", coverage=0.9, method="gaussian")
+    again = StreamSession.load(tmp_path, at=["1h", "12h"])
+    again.catch_up(log.when[:499], log[["load"]][:499])
+    spreads = again.step_many([None], log.when[499:], log[["load"]][499:]).spreads
+    assert spreads is not None
+    np.testing.assert_allclose(spreads[0] * 1.6448536 * 2, (high - low)[0], rtol=1e-4)
+
+
 def test_facts_that_no_estimator_has_written(tmp_path: Path) -> None:
     tides.save(tides.SequenceClassifier(tides.TIDESConfig(input_size=1, depth=1), 2), tmp_path)
     (tmp_path / "estimator.json").write_text("null")

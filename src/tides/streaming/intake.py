@@ -11,7 +11,7 @@ from torch import Tensor
 from tides.nn import Backbone, Forecaster, SequenceClassifier
 from tides.streaming.banks import Mask, Numbers, Rows, StreamModel, make_bank
 from tides.streaming.clock import StreamClock
-from tides.streaming.history import History, Saved
+from tides.streaming.history import History, Past, Saved, Window
 from tides.streaming.leaves import Leaves
 from tides.streaming.policy import Answers, Status, StreamPolicy
 from tides.streaming.profile import Profile, StaticRow
@@ -49,7 +49,7 @@ class Intake:
         self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
-        self.histories: dict[int, History] = {}
+        self.histories: dict[int, Past] = {}
 
     def add(self, key: Key) -> int:
         """A row for a new stream."""
@@ -61,10 +61,17 @@ class Intake:
         self.begin_history(row, -np.inf)
         return row
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether observations are kept: for late ones, or because only the last stretch of a stream counts."""
+        return self.profile.cut is not None or self.policy.late == "replay"
+
     def begin_history(self, row: int, floor: float) -> None:
-        """Start keeping the history that late observations need; those before `floor` are still refused."""
-        if self.policy.late == "replay":
-            self.histories[row] = History(self.policy.history, self._save(row), floor)
+        """Start keeping observations; late ones before `floor` are still refused."""
+        if self.profile.cut is not None:
+            self.histories[row] = Window(base=self._save(row), floor=floor, span=self.profile.cut)
+        elif self.policy.late == "replay":
+            self.histories[row] = History(base=self._save(row), floor=floor, size=self.policy.history)
 
     def forget(self, key: Key) -> None:
         self.table.require(key)
@@ -162,7 +169,10 @@ class Intake:
         if self.histories:
             told = static or [None] * len(rows)
             for row, time, value, given in zip(rows.tolist(), t.tolist(), x, told, strict=True):
-                self.histories[row].append(time, value.copy(), given, partial(self._save, row))
+                history = self.histories[row]
+                if history.append(time, value.copy(), given):
+                    self._read_again(row)
+                history.reach(len(history.times), partial(self._save, row))
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
         """Whether values (n, d) are too large for the model's arithmetic."""
@@ -171,35 +181,43 @@ class Intake:
 
     def read(self, row: int, times: Floats, values: Floats) -> bool:
         """A stretch of one stream at once; False, with nothing changed, if its answer is not finite."""
-        before, answer = self._leaves(row), self.table.answers[row].copy()
-        self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
+        before, answer, history = self._leaves(row), self.table.answers[row].copy(), self.histories.get(row)
+        if isinstance(history, Window):
+            self.histories[row] = history.extended(times, values)
+            self._read_again(row)
+        else:
+            self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
         if not np.isfinite(self.answers(np.array([row]), np.array(0.0))).all():
             self.bank.put(np.array([row]), before)
             self.table.answers[row] = answer
+            if history is not None:
+                self.histories[row] = history
             return False
         self.table.last[row], self.table.newest[row] = times[-1], values[-1]
         self.table.count[row] += len(times)
-        self.begin_history(row, float(times[-1]))
+        if not isinstance(history, Window):
+            self.begin_history(row, float(times[-1]))
         return True
 
     def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
         """Insert a late observation where it belongs and take in again what came after it; an error changes nothing."""
         with undone_on_error(self, key):
             row = self.table.row(key)
-            history = self.histories[row]
-            history.insert(t, x, given)
-            self.bank.put(np.array([row]), history.base.leaves)
-            times, values, static = np.array(history.times), np.stack(history.values), history.static_rows()
-            self.table.static[row] = static[-1]
-            cut = history.size
-            self._read(row, times[:cut], values[:cut], static[:cut], history.base.last)
-            if len(times) >= cut:
-                history.middle = Saved(self._leaves(row), times[cut - 1], static[cut - 1])
-            if len(times) > cut:
-                self._read(row, times[cut:], values[cut:], static[cut:], times[cut - 1])
-            if len(times) >= 2 * cut:
-                history.settle(Saved(self._leaves(row), times[-1], static[-1]))
+            self.histories[row].insert(t, x, given)
+            self._read_again(row)
             self.table.count[row] += 1
+
+    def _read_again(self, row: int) -> None:
+        """The state of a stream from all that is kept of it."""
+        history = self.histories[row]
+        self.bank.put(np.array([row]), history.base.leaves)
+        times, values, static = np.array(history.times), np.stack(history.values), history.static_rows()
+        self.table.static[row] = static[-1]
+        begin, since = 0, history.since
+        for end in history.stops():
+            self._read(row, times[begin:end], values[begin:end], static[begin:end], since)
+            begin, since = end, times[end - 1]
+            history.reach(end, partial(self._save_as, row, times[end - 1], static[end - 1]))
 
     def _read(self, row: int, times: Floats, values: Floats, static: Floats, since: float) -> None:
         gaps = np.diff(times, prepend=since)
@@ -216,7 +234,10 @@ class Intake:
         return np.where(seen, x, 0.0).astype(real), seen, gaps.astype(real)
 
     def _save(self, row: int) -> Saved:
-        return Saved(self._leaves(row), float(self.table.last[row]), self.table.static[row].copy())
+        return self._save_as(row, float(self.table.last[row]), self.table.static[row].copy())
+
+    def _save_as(self, row: int, last: float, static: Floats) -> Saved:
+        return Saved(self._leaves(row), last, static)
 
     def _leaves(self, row: int) -> Leaves:
         return {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}

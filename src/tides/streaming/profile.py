@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
-from tides.units import as_float
+from tides.units import as_float, duration_in
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Profile:
     """For forecasters that predict a spread beside every mean: the unit of each channel's spread."""
     static: tuple[StaticField, ...] = field(default=())
     offset: int = 0
+    cut: float | None = None
+    """Answers come from the last stretch of this duration, in the unit; None: from everything."""
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Profile":
@@ -84,6 +86,7 @@ class Profile:
                     for column in source.get("static") or ()
                 ),
                 offset=int(source.get("offset", 0)),
+                cut=_span(source.get("cut"), source.get("unit")),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DataError(f"the model's metadata does not describe data: {error!r}") from None
@@ -164,8 +167,19 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         raise DataError(f"{path}: cannot be read: {error}") from error
     if not isinstance(facts, dict):
         raise DataError(f"{path}: found {type(facts).__name__}, wanted what an estimator has written")
-    known = ("schema", "classes", "gaussian", "spread_scale", "stretch")
+    known = ["schema", "classes", "gaussian", "spread_scale", "stretch"]
+    if facts.get("cut") is not None:
+        known.append("cut")
     return {name: facts[name] for name in known if name in facts}
+
+
+def _span(cut: Any, unit: str | None) -> float | None:
+    if cut is None:
+        return None
+    span = duration_in(cut, unit, "cut")
+    if span == 0:
+        raise DataError(f"cut: found {cut!r}, wanted a duration above 0")
+    return span
 
 
 def _spread_units(source: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -175,7 +175,7 @@ class Round:
         """Whether this is the newest observation again, or another one at its time that is still kept."""
         intake, now = self.intake, self.gap == 0
         same: NDArray[np.bool_] = now & same_rows(self.x, intake.table.newest[self.rows])
-        if intake.histories:
+        if intake.policy.late == "replay":
             for i in np.flatnonzero(now & ~same).tolist():
                 same[i] = intake.histories[int(self.rows[i])].holds(float(self.t[i]), self.x[i])
         return same

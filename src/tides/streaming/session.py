@@ -171,7 +171,9 @@ class StreamSession:
     def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
         # The first row goes through every check; the rest is read at once if nothing in it needs a decision.
         answer = self._step_stretch(times, values, 0, key, static, at)
-        replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
+        # A model that is cut keeps what it needs by itself.
+        stepped = self.policy.late == "replay" and self.profile.cut is None
+        replayable = 2 * self.policy.history if stepped else 0
         done, plain = 1, max(1, len(times) - replayable)
         row = self.intake.table.require(key)
         stretch = times[1:plain], values[1:plain]
