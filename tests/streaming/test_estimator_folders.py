@@ -125,6 +125,27 @@ def test_forecasts_of_a_long_series_come_from_its_last_stretch(hold: str, tmp_pa
     np.testing.assert_allclose(spreads[0] * 1.6448536 * 2, (high - low)[0], rtol=1e-4)
 
 
+def test_a_long_table_row_by_row(tmp_path: Path) -> None:
+    """Its rows of one time are one step; so are their observations, where they are merged."""
+    frame = table()
+    frame["charttime"] = frame.charttime.dt.floor("30min")
+    rows = frame.melt(["patient", "charttime", "died"], ["hr", "spo2"], "item", "value").dropna()
+    rows = rows.drop_duplicates(["patient", "charttime", "item"])
+    names = {"id": "patient", "time": "charttime", "channel": "item", "value": "value", "label": "died"}
+    model = TIDESClassifier(**names, unit="h", **SMALL).fit(rows)
+    folder = model.save(tmp_path)
+    merged, separate = StreamSession.load(folder, same_time="merge"), StreamSession.load(folder)
+    for row in rows.sort_values("charttime", kind="stable").itertuples():
+        for session in (merged, separate):
+            session.step(row.charttime, {row.item: row.value}, key=row.patient)
+    wanted = model.predict_proba(rows)
+    found, other = (
+        np.array([session.answer(key) for key in model.to_dataset(rows).ids]) for session in (merged, separate)
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert np.abs(other - wanted).max() > 1e-3
+
+
 def test_facts_that_no_estimator_has_written(tmp_path: Path) -> None:
     tides.save(tides.SequenceClassifier(tides.TIDESConfig(input_size=1, depth=1), 2), tmp_path)
     (tmp_path / "estimator.json").write_text("null")

@@ -15,6 +15,11 @@ from tides.streaming.profile import StaticRow
 Row = NDArray[np.float64]
 
 
+def says_nothing_new(x: Row, known: Row) -> bool:
+    """Whether every value of `x` is there already."""
+    return bool((np.isnan(x) | (x == known)).all())
+
+
 @dataclass
 class Saved:
     """A state, the time of its newest observation (NaN: none yet) and the static covariates it was taken with."""
@@ -56,14 +61,26 @@ class Past(ABC):
     def copy(self) -> "Past":
         return replace(self, times=[*self.times], values=[*self.values], static=[*self.static])
 
-    def holds(self, t: float, x: Row) -> bool:
-        """Whether this very observation was taken."""
+    def holds(self, t: float, x: Row, *, partly: bool = False) -> bool:
+        """Whether this very observation was taken; `partly`: or one at this time that says the same and more."""
         at = bisect_right(self.times, t)
         while at > 0 and self.times[at - 1] == t:
             at -= 1
-            if np.array_equal(self.values[at], x, equal_nan=True):
+            if np.array_equal(self.values[at], x, equal_nan=True) or (partly and says_nothing_new(x, self.values[at])):
                 return True
         return False
+
+    def merge(self, t: float, x: Row, static: StaticRow | None) -> bool:
+        """Complete the observation at this time; False if none is kept. The states after it are no longer known."""
+        at = bisect_right(self.times, t) - 1
+        if at < 0 or self.times[at] != t:
+            return False
+        self.values[at] = np.where(np.isnan(x), self.values[at], x)
+        before = self.static[at]
+        if static is not None:
+            merged = static if before is None else StaticRow(static.over(before.values), static.named | before.named)
+            self.static[at] = merged
+        return True
 
     def following(self, t: float) -> float:
         """The time of the first observation after `t`, which is earlier than the newest."""
@@ -116,6 +133,12 @@ class History(Past):
         self.values.append(x)
         self.static.append(static)
         return False
+
+    def merge(self, t: float, x: Row, static: StaticRow | None) -> bool:
+        merged = super().merge(t, x, static)
+        if merged:
+            self.middle = None
+        return merged
 
     def insert(self, t: float, x: Row, static: StaticRow | None) -> None:
         super().insert(t, x, static)

@@ -49,6 +49,9 @@ class Intake:
         self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
+        self.merges = policy.same_time == "merge"
+        self.coincident = 0
+        """Observations that were steps of their own at the time of the one before."""
         self.histories: dict[int, Past] = {}
 
     def add(self, key: Key) -> int:
@@ -63,15 +66,16 @@ class Intake:
 
     @property
     def keeps_history(self) -> bool:
-        """Whether observations are kept: for late ones, or because only the last stretch of a stream counts."""
-        return self.profile.cut is not None or self.policy.late == "replay"
+        """Whether observations are kept: for late ones, for others of their time, or as only the last ones count."""
+        return self.profile.cut is not None or self.policy.late == "replay" or self.merges
 
     def begin_history(self, row: int, floor: float) -> None:
         """Start keeping observations; late ones before `floor` are still refused."""
         if self.profile.cut is not None:
             self.histories[row] = Window(base=self._save(row), floor=floor, span=self.profile.cut)
-        elif self.policy.late == "replay":
-            self.histories[row] = History(base=self._save(row), floor=floor, size=self.policy.history)
+        elif self.keeps_history:
+            size = self.policy.history if self.policy.late == "replay" else 1
+            self.histories[row] = History(base=self._save(row), floor=floor, size=size)
 
     def forget(self, key: Key) -> None:
         self.table.require(key)
@@ -199,13 +203,18 @@ class Intake:
             self.begin_history(row, float(times[-1]))
         return True
 
-    def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
-        """Insert a late observation where it belongs and take in again what came after it; an error changes nothing."""
+    def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> Status:
+        """Put an observation where it belongs and take in again what came after it; an error changes nothing."""
         with undone_on_error(self, key):
             row = self.table.row(key)
-            self.histories[row].insert(t, x, given)
+            history = self.histories[row]
+            merged = self.merges and history.merge(t, x, given)
+            if not merged:
+                history.insert(t, x, given)
             self._read_again(row)
-            self.table.count[row] += 1
+            self.table.newest[row] = history.values[-1]
+            self.table.count[row] += not merged
+        return "merged" if merged else "replayed"
 
     def _read_again(self, row: int) -> None:
         """The state of a stream from all that is kept of it."""

@@ -39,7 +39,8 @@ class StaticField:
         if self.categories is None:
             return [_number(value, f"static {self.name!r}")]
         if str(value) not in self.categories:
-            raise DataError(f"static {self.name!r}: found {value!r}, the model knows {', '.join(self.categories)}")
+            known = ", ".join(self.categories)
+            raise DataError(f"static {self.name!r}: found {value!r}, the model knows {known}; None is not recorded")
         position = self.categories.index(str(value))
         return [float(position)] if self.ordinal else [float(k == position) for k in range(len(self.categories))]
 

@@ -17,7 +17,7 @@ from tides.nn.checks import check_model_dtype
 from tides.streaming.banks import StreamModel
 from tides.streaming.clock import StreamClock
 from tides.streaming.intake import Intake
-from tides.streaming.policy import Answers, Duplicate, Late, StreamPolicy
+from tides.streaming.policy import Answers, Duplicate, Late, SameTime, StreamPolicy
 from tides.streaming.profile import Profile, read_facts
 from tides.streaming.stretch import check_stretch, is_plain
 from tides.streaming.table import Floats, Key
@@ -34,8 +34,8 @@ class StreamSession:
     unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called 0,
     1, 2, …, and any other `key` starts a stream of its own.
 
-    `late`, `duplicate`, `reset_after` and `history` are the fields of `StreamPolicy`. `compiled=None` uses the compiled
-    step if the model has one. A model in training mode is copied. A session belongs to one thread.
+    `late`, `duplicate`, `same_time`, `reset_after` and `history` are the fields of `StreamPolicy`. `compiled=None` uses
+    the compiled step if the model has one. A model in training mode is copied. A session belongs to one thread.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class StreamSession:
         at: Any = 0.0,
         late: Late = "reject",
         duplicate: Duplicate = "ignore",
+        same_time: SameTime = "step",
         reset_after: Any = None,
         history: int = 64,
         compiled: bool | None = None,
@@ -62,7 +63,9 @@ class StreamSession:
         # In training mode the model is still in use elsewhere.
         self.model = copy.deepcopy(model).eval() if any(part.training for part in model.modules()) else model
         self.streams = streams
-        self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
+        self.policy = StreamPolicy(
+            late=late, duplicate=duplicate, same_time=same_time, reset_after=reset_after, history=history
+        )
         self.profile = Profile.from_metadata(metadata or {})
         self.clock = StreamClock(self.profile.unit, self.profile.origin, self.profile.offset)
         self.identity = identify(model, metadata)
@@ -171,10 +174,9 @@ class StreamSession:
     def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
         # The first row goes through every check; the rest is read at once if nothing in it needs a decision.
         answer = self._step_stretch(times, values, 0, key, static, at)
-        # A model that is cut keeps what it needs by itself.
-        stepped = self.policy.late == "replay" and self.profile.cut is None
-        replayable = 2 * self.policy.history if stepped else 0
-        done, plain = 1, max(1, len(times) - replayable)
+        # A model that is cut keeps what it needs by itself; others keep what they step through.
+        kept = 2 * self.policy.history if self.policy.late == "replay" else int(self.intake.merges)
+        done, plain = 1, max(1, len(times) - (0 if self.profile.cut is not None else kept))
         row = self.intake.table.require(key)
         stretch = times[1:plain], values[1:plain]
         if plain > 1 and is_plain(self.intake, row, *stretch) and self.intake.read(row, *stretch):

@@ -18,6 +18,8 @@ def is_plain(intake: "Intake", row: int, times: Floats, values: Floats) -> bool:
     fine = (gaps >= 0) & (gaps <= min(intake.silence, intake.largest_gap)) & ~intake.is_too_large(values).any(1)
     if intake.complete_rows:
         fine &= ~np.isnan(values).any(1)
+    if intake.merges:
+        fine &= gaps > 0
     return bool(fine.all()) and (intake.policy.duplicate == "take" or not _has_repeats(intake, row, times, values))
 
 
