@@ -40,7 +40,9 @@ class StaticField:
             return [_number(value, f"static {self.name!r}")]
         if str(value) not in self.categories:
             known = ", ".join(self.categories)
-            raise DataError(f"static {self.name!r}: found {value!r}, the model knows {known}; None is not recorded")
+            raise DataError(
+                f"static {self.name!r}: found {value!r}, the model knows {known}; None counts as not recorded"
+            )
         position = self.categories.index(str(value))
         return [float(position)] if self.ordinal else [float(k == position) for k in range(len(self.categories))]
 
@@ -112,13 +114,23 @@ class Profile:
             row = _unmasked(x).astype(np.float64, copy=False)
         else:
             try:
-                row = np.array([_entry(v, "x") for v in np.atleast_1d(_plain(x)).tolist()])
+                entries = np.atleast_1d(_plain(x)).tolist()
+                row = np.array([_entry(v, "x") for v in entries])
             except TypeError:
                 raise DataError(f"x: found {x!r}, wanted {width} numbers or a mapping of channels") from None
+            except DataError:
+                raise self._odd_entry(entries) from None
         row = np.atleast_1d(row)
         if row.shape != (width,):
             raise DataError(f"x: found {row.size} values, wanted {width}, one per channel (NaN = missing)")
         return row
+
+    def _odd_entry(self, entries: list[Any]) -> DataError:
+        """What is wrong with an observation in which something is no number."""
+        at = next(i for i, value in enumerate(entries) if not _is_missing(value) and not _reads_as_number(value))
+        names = self.channels or ()
+        where = f" in channel {names[at]!r}" if at < len(names) else ""
+        return DataError(f"x: found {entries[at]!r}{where}, wanted a number")
 
     def rows(self, X: Any) -> NDArray[np.float64]:
         """Observations (n, width): numbers, or a frame whose columns are channels in any order."""
@@ -213,9 +225,13 @@ def _entry(value: Any, name: str) -> float:
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+    if not _reads_as_number(value):
         raise DataError(f"{name}: found {value!r}, wanted a number")
     return as_float(value)
+
+
+def _reads_as_number(value: Any) -> bool:
+    return not isinstance(value, (str, bytes)) and hasattr(value, "__float__")
 
 
 def _is_text(labels: Any) -> bool:
