@@ -51,6 +51,15 @@ def test_the_order_of_inputs_and_answers_is_told(tmp_path: Path) -> None:
     assert (found["channels"], found["classes"]) == (["hr", "spo2"], ["well", "ill", "gone"])
 
 
+def test_a_model_of_pieces_says_when_to_begin_anew(tmp_path: Path) -> None:
+    save(make("readout"), tmp_path / "model", metadata={"cut": "2d", "unit": "h"})
+    words = [str(tmp_path / "model"), "--c", str(tmp_path / "device")]
+    assert "learnt from pieces of 48 h: begin a new state before one is half as old again, with the last 48 h" in run(
+        *words
+    )
+    assert json.loads(run(*words, "--json"))["cut"] == 48.0
+
+
 @pytest.mark.slow
 def test_an_onnx_file_is_written(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="extra `export` is not installed")

@@ -54,6 +54,17 @@ def stream(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     signal.signal(signal.SIGTERM, before)
 
 
+def test_lines_of_one_time(stream: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = ['{"t": 1.0, "x": {"hr": 80}}', '{"t": 1.0, "x": {"spo2": 97}}', '{"t": 2.0, "x": [81, 96]}']
+    stream(text)
+    assert b"note: 1 observations came at the time of the one before" in capfdbinary.readouterr().err
+    stream(text, "--same-time", "merge")
+    out, said = capfdbinary.readouterr()
+    assert [json.loads(line)["status"] for line in out.splitlines()] == ["taken", "merged", "taken"]
+    assert b"3 lines, 1 streams: 1 merged, 2 taken" in said
+    assert b"note" not in said
+
+
 def test_a_file_of_events(stream: Any, model: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     stream([*lines(5), "{", "[]", '{"t": 1e400, "x": [1, 2]}'], "--batch", "2")
     out, said = capfdbinary.readouterr()

@@ -333,7 +333,12 @@ def test_mistakes_in_tables(model: Path, tmp_path: Path) -> None:
         "column 'lactate' is new; the model was trained on 'hr', 'spo2'.*--ignore-new",
     )
     fails(frame.drop(columns="hr"), predict, "channels='hr' is not a column")
-    fails(frame.assign(sex="x"), predict, "category 'x' is not among")
+    strange = frame.assign(sex=frame["sex"].where(frame["patient"] != frame["patient"].iloc[0], "x"))
+    fails(strange, predict, r"column 'sex', row 0: category 'x' of patient .* is not among 'f', 'm' .*--ignore-new")
+    strange.to_csv(tmp_path / "strange.csv", index=False)
+    out = tmp_path / "pred.csv"
+    with pytest.warns(UserWarning, match=r"1 of 8 series have a category that the model does not know \('x'\)"):
+        assert "rows for" in tides("predict", model, tmp_path / "strange.csv", "--out", out, "--ignore-new")
     fails(frame, [*predict, "--at", "+6h"], "answers once for each series")
     fails(frame, [*predict, "--coverage", "0.5"], "--coverage: .* answers without intervals")
     fails(frame, ["predict", tmp_path, "TABLE", "--out", tmp_path / "pred.csv"], r"has no estimator\.json")

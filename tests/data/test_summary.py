@@ -98,6 +98,27 @@ def test_what_describes_a_series_is_no_channel() -> None:
     assert "never change" not in notes_of(one=np.ones(12))  # constant over all series, as another note says
 
 
+def test_channels_in_two_units() -> None:
+    generator = np.random.default_rng(0)
+
+    def notes(level: Any, n: int = 20) -> list[str]:
+        series = [
+            IrregularSeries(level(i) * (1 + 0.05 * generator.normal(size=(6, 1))), np.arange(6.0), id=i)
+            for i in range(n)
+        ]
+        return [note for note in describe(IrregularDataset(series, channels=("temp",))).notes if "two levels" in note]
+
+    (found,) = notes(lambda i: 98.0 if i % 4 else 36.9)
+    assert found.startswith("channel at two levels, depending on the series: temp (near 37.1 in 5, near 9")
+    # Glucose in mmol/L and mg/dL: what is apart on a logarithmic scale alone.
+    assert notes(lambda i: generator.uniform(4, 9) * (18 if i % 2 else 1))
+    assert not notes(lambda i: generator.uniform(4, 9))
+    assert not notes(lambda i: 98.0 if i % 4 else 36.9, n=16), "four series are not enough to tell"
+    assert not notes(lambda i: generator.normal())
+    assert not notes(lambda i: 110.0 if i % 2 else 80.0), "patients may differ that much"
+    assert not notes(lambda i: 1.0 if i % 2 else 0.0, n=1)
+
+
 def test_numbers_that_may_mean_missing() -> None:
     def notes(values: list[float]) -> str:
         series = [IrregularSeries(np.array(values)[:, None], np.arange(len(values)))]

@@ -12,7 +12,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "your-own-data.m
 
 def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == 13
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     n, patients = 600, 30
@@ -37,5 +37,7 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(scope["windows"]) > 0
     assert scope["batch"].values.ndim == 3
     assert scope["events"].channels == ("error", "login")
+    np.testing.assert_array_equal(scope["counts"][1].values, [[np.nan, 2.0]])
+    assert scope["mixed"]["value"].tolist() == [37.0, 37.0]
     assert scope["rhythms"].channels == ("rhythm_flutter", "rhythm_sinus")
     np.testing.assert_array_equal(scope["rhythms"][0].values, [[0.0, 1.0], [np.nan, np.nan], [1.0, 0.0]])

@@ -63,10 +63,12 @@ def settled(model: Any, dtype: torch.dtype) -> Any:
             parameter += 0.1 * torch.randn_like(parameter)
     channels = model.config.input_size
     model.calibrate(torch.rand(50) * 3, torch.randn(channels).to(dtype), 1 + torch.rand(channels).to(dtype))
+    if getattr(model, "static_size", 0):
+        model.calibrate_static(torch.randn(model.static_size), 1 + torch.rand(model.static_size))
     if model.config.summary:
         model.calibrate_summary(torch.randn(model.summary.size), 1 + torch.rand(model.summary.size))
-    model.train()
-    model(torch.randn(4, 20, channels, dtype=dtype), torch.rand(4, 20, dtype=dtype))
+    whole = model if isinstance(model, Backbone) else model.backbone
+    whole.train()(torch.randn(4, 20, channels, dtype=dtype), torch.rand(4, 20, dtype=dtype))
     return model.eval()
 
 
@@ -93,26 +95,108 @@ def test_equals_the_models_step(options: dict[str, Any]) -> None:
     assert_close(fast.state.held, state.held, EXACT, "held")
 
 
+@pytest.mark.parametrize("static_size", [0, 3], ids=["series", "static"])
 @pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
-def test_equals_a_classifiers_step(pool: str, dtype: torch.dtype, summary: bool) -> None:
-    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, pool=pool, summary=summary, mask_channels=True), 3), dtype)
+def test_equals_a_classifiers_step(pool: str, dtype: torch.dtype, summary: bool, static_size: int) -> None:
+    config = TIDESConfig(**_SMALL, pool=pool, summary=summary, mask_channels=True)
+    model = settled(SequenceClassifier(config, 3, static_size=static_size), dtype)
     fast, state = CompiledStep(model, streams=2), model.init_state(2)
     tolerance = EXACT if dtype == torch.float64 else FLOAT32_FORWARD
+    static = torch.randn(2, static_size, dtype=dtype) if static_size else None
+    if static is not None:
+        static[1, 0] = torch.nan  # not recorded
     with torch.no_grad():
         for k in range(12):
             x, gap = observation(2, dtype)
             gap = gap if k else torch.zeros_like(gap)
             seen = torch.rand(2, 2) < 0.7
-            wanted, state = model.step(x, gap, state, observed=seen)
-            assert_close(fast.step(x, gap, observed=seen), wanted, tolerance, "logits")
+            wanted, state = model.step(x, gap, state, observed=seen, static=static)
+            assert_close(fast.step(x, gap, observed=seen, static=static), wanted, tolerance, "logits")
+            later = torch.rand(2, dtype=dtype) * k
+            wanted = model.peek(state, later, static=static)
+            assert_close(fast.peek_rows([0, 1], later, static=static), wanted, tolerance, "logits at a later time")
     assert isinstance(fast.state, PooledState)
     if summary:
         assert_close(fast.state.summary, state.summary, tolerance, "sums of the statistics")
         fast.state = state
     assert_close(fast.state.total, state.total, tolerance, "running sums")
     assert_close(fast.state.weight, state.weight, tolerance, "their weight")
+
+
+@pytest.mark.parametrize("static", [torch.ones(2, 2), torch.ones(3), None], ids=["width", "rank", "none"])
+def test_static_covariates_of_another_shape(static: Tensor | None) -> None:
+    fast = CompiledStep(settled(SequenceClassifier(TIDESConfig(**_SMALL), 2, static_size=3), torch.float64), streams=2)
+    with pytest.raises(ShapeError, match=r"static: found .*, wanted \(2, 3\)"):
+        fast.step(*observation(2, torch.float64), static=static)
+    with pytest.raises(ShapeError, match=r"static: found .*, wanted \(2, 0\)"):
+        CompiledStep(backbone(), streams=2).step(*observation(2, torch.float64), static=torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("options", [one for one in OPTIONS if not one.keys() & {"hold", "compat"}], ids=str)
+@torch.no_grad()
+def test_peeks_equal_the_models(options: dict[str, Any]) -> None:
+    """Of a stream that nothing was told, of one a moment ago and long ago; and nothing changes."""
+    model = backbone(**options)
+    fast, state = CompiledStep(model, streams=3), model.init_state(3)
+    rows, elapsed = np.array([0, 2, 1, 2, 2]), torch.tensor([0.0, 0.0, 1e-3, 2.0, 50.0]).double()
+    for _ in range(3):
+        asked = _map_state(lambda part: part[rows], state)
+        before = fast.state
+        assert_close(fast.peek_rows(rows, elapsed), model.peek(asked, elapsed), EXACT)
+        for ours, theirs in zip(_leaves(fast.state), _leaves(before), strict=True):
+            assert torch.equal(ours, theirs)
+        x, gap = observation(3, torch.float64)
+        _, state = model.step(x, gap, state)
+        fast.step(x, gap)
+
+
+@torch.no_grad()
+def test_a_forecaster_steps_as_its_backbone_and_answers_when_asked() -> None:
+    model = settled(Forecaster(TIDESConfig(**_SMALL), channels=2, query_mode="readout"), torch.float64)
+    fast, state = CompiledStep(model, streams=2), model.init_state(2)
+    at = torch.tensor([[0.0, 1.5, 7.0], [0.1, 0.0, 2.0]]).double()
+    for _ in range(4):
+        x, gap = observation(2, torch.float64)
+        features, _ = model.backbone.step(x, gap, state)
+        wanted, state = model.step(x, gap, state, at=at)
+        assert_close(fast.step(x, gap), features, EXACT, "features")
+        assert_close(fast.peek_rows([0, 0, 0, 1, 1, 1], at.flatten()), wanted.flatten(0, 1), EXACT, "answers")
+
+
+@torch.no_grad()
+def test_a_stretch_of_one_stream_is_read_step_by_step() -> None:
+    model = settled(SequenceClassifier(TIDESConfig(**_SMALL, summary=True), 3, static_size=1), torch.float64)
+    stepped, read = CompiledStep(model, streams=3), CompiledStep(model, streams=3)
+    x, gaps, static = torch.randn(9, 2).double(), torch.rand(9).double(), torch.ones(1).double()
+    for k in range(9):
+        wanted = stepped.step_rows([1], x[k : k + 1], gaps[k : k + 1], np.ones((1, 2), bool), static=static[None])
+    found = read.read_row(1, x, gaps, np.ones((9, 2), bool), static=static)
+    assert torch.equal(found[-1:], wanted)
+    for ours, theirs in zip(_leaves(read.state.backbone), _leaves(stepped.state.backbone), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("row", [-1, 2])
+def test_a_stream_that_does_not_exist_changes_nothing(row: int) -> None:
+    fast, (x, gap) = CompiledStep(backbone(), streams=2), observation(2, torch.float64)
+    before = fast.state
+    with pytest.raises(DataError, match=rf"rows: found \[0, {row}\], wanted streams from 0 to 1"):
+        fast.step_rows([0, row], x, gap, torch.ones(2, 2))
+    with pytest.raises(DataError, match="rows"):
+        fast.peek_rows([0, row], gap)
+    with pytest.raises(DataError, match="gap: found"):
+        fast.peek_rows([0, 1], -gap)
+    with pytest.raises(ShapeError, match="elapsed"):
+        fast.peek_rows([0, 1, 1], gap)
+    for ours, theirs in zip(_leaves(fast.state), _leaves(before), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_peek_needs_a_state_that_moves() -> None:
+    with pytest.raises(ConfigError, match="hold='following'"):
+        CompiledStep(backbone(hold="preceding")).peek_rows([0], torch.ones(1))
 
 
 def test_observations_of_any_precision_and_layout() -> None:
@@ -195,7 +279,7 @@ def test_some_of_many_streams_step_and_room_grows() -> None:
         assert_close(ours[3], empty[0], EXACT)
         assert_close(ours[0], theirs[2], EXACT)
         assert_close(ours[4], theirs[4], EXACT)
-    with pytest.raises(ShapeError, match="x, gaps, observed"):
+    with pytest.raises(ShapeError, match="x, gap, observed"):
         compiled.step_rows(np.array([1, 2]), torch.ones(1, 2), torch.ones(1), torch.ones(1, 2))
     with pytest.raises(DataError, match="gap"):
         compiled.step_rows(np.array([1]), torch.ones(1, 2), -torch.ones(1), torch.ones(1, 2))
@@ -366,7 +450,7 @@ def test_what_is_not_compiled_says_so() -> None:
         CompiledStep(Backbone(config.replace(bidirectional=True)).eval())
     with pytest.raises(BackendUnavailable, match="diag"):
         CompiledStep(Backbone(config.replace(rank="diag")).eval())
-    with pytest.raises(ConfigError, match="static"):
-        CompiledStep(SequenceClassifier(config, 2, static_size=1).eval())
-    with pytest.raises(ConfigError, match="Forecaster"):
-        CompiledStep(Forecaster(config, channels=2).eval())  # type: ignore[arg-type]
+    with pytest.raises(BackendUnavailable, match="query_mode='steps'"):
+        CompiledStep(Forecaster(config, channels=2).eval())
+    with pytest.raises(ConfigError, match="found Linear"):
+        CompiledStep(torch.nn.Linear(2, 2).eval())  # type: ignore[arg-type]

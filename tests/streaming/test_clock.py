@@ -45,6 +45,20 @@ def test_columns_of_tables_are_read_as_in_training() -> None:
         np.testing.assert_allclose(clock.encode_all(column), wanted, rtol=1e-13)
 
 
+@pytest.mark.parametrize("unit", ["ns", "25us", "us", "ms", "s", "m", "D"])
+@pytest.mark.parametrize("origin", [None, ORIGIN, "0001-01-01", "1969-12-31T23:59:59.999999999"])
+def test_arrays_of_dates_are_read_as_each_of_them(unit: str, origin: str | None) -> None:
+    clock, generator = StreamClock("h", origin), np.random.default_rng(0)
+    for span in (10**9, 2 * 10**18, 9 * 10**18):
+        counts = generator.integers(-span, span, 50) // (10**9 if unit in ("s", "m", "D") else 1)
+        times = counts.astype(f"datetime64[{unit}]")
+        np.testing.assert_array_equal(clock.encode_all(times), [clock.encode(t) for t in times])
+    with pytest.raises(DataError, match="NaT"):
+        clock.encode_all(np.array(["2031-05-01", "NaT"], f"datetime64[{unit}]"))
+    with pytest.raises(DataError, match="no unit"):
+        StreamClock().encode_all(np.array(["2031-05-01"], f"datetime64[{unit}]"))
+
+
 def test_text_keeps_its_nanoseconds() -> None:
     clock = StreamClock("ns", "2031-05-01")
     found = [clock.encode(f"2031-05-01T00:00:00.{digits}Z") for digits in ("000000001", "0000000204", "000001", "5")]

@@ -223,6 +223,8 @@ def test_loading_a_folder_and_its_names(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, plain.step(t, x), rtol=1e-6)
     with pytest.raises(DataError, match="'heart rate', the model knows hr, spo2"):
         session.step("2031-05-02", {"heart rate": 3})
+    with pytest.raises(DataError, match="x: found '97%' in channel 'spo2', wanted a number"):
+        session.step("2031-05-02", {"hr": 3, "spo2": "97%"})
     with pytest.raises(DataError, match="ISO 8601"):
         session.step("tomorrow", [1, 2])
     with pytest.raises(DataError, match="found 3 values, wanted 2"):
@@ -249,7 +251,7 @@ def test_static_columns_come_with_the_first_observation(summary: bool, tmp_path:
     with pytest.raises(DataError, match="static: wanted with the first observation"):
         session.step(0.0, [1.0, 2.0], key="p")
     assert "p" not in session.keys
-    with pytest.raises(DataError, match="'x', the model knows f, m"):
+    with pytest.raises(DataError, match="'x', the model knows f, m; None counts as not recorded"):
         session.step(0.0, [1.0, 2.0], key="p", static={"sex": "x"})
     session.step(0.0, [1.0, 2.0], key="p", static={"age": 63, "sex": "m"})
     found = session.step(2.0, [1.5, np.nan], key="p")
@@ -323,11 +325,13 @@ def with_static() -> tides.SequenceClassifier:
     return unsettled(tides.SequenceClassifier(small_config(**MISSING), classes=3, static_size=1))
 
 
+@pytest.mark.parametrize("summary", [False, True], ids=["features", "summary"])
 @pytest.mark.parametrize("pool", ["mean", "last", "time"])
 @torch.no_grad()
-def test_static_covariates_beside_a_compiled_backbone(pool: str) -> None:
+def test_static_covariates_in_the_compiled_step(pool: str, summary: bool) -> None:
     pytest.importorskip("numba")
-    model = unsettled(tides.SequenceRegressor(small_config(**MISSING, pool=pool), targets=2, static_size=1))
+    config = small_config(**MISSING, pool=pool, summary=summary)
+    model = unsettled(tides.SequenceRegressor(config, targets=2, static_size=1))
     one, other = StreamSession(model, compiled=True, late="replay"), StreamSession(model, compiled=False)
     times, values = series()
     keys, static = [k % 20 for k in range(60)], [[float(k % 20)] for k in range(60)]

@@ -39,7 +39,7 @@ def export(
     known = profile.unit
     # Neither C nor ONNX has a place for names; static columns of a forecaster are further channels.
     names = [*(profile.channels or ()), *(name for column in profile.static for name in column.names)]
-    report: dict[str, object] = {"channels": names, "classes": [*(profile.classes or ())]}
+    report: dict[str, object] = {"channels": names, "classes": [*(profile.classes or ())], "cut": profile.cut}
     if c is not None:
         ticks = _in_unit(tick, unit, known)
         written = export_c(trained, c, tick=ticks, int8=int8, unit=known or unit or "time unit")
@@ -58,6 +58,9 @@ def export(
         print(f"{onnx}: {mode} graph, {report['onnx_bytes']} bytes")
     if names:
         print(f"channels, in this order: {', '.join(names)}")
+    if profile.cut is not None:
+        span = f"{profile.cut:g} {known or ''}".rstrip()
+        print(f"learnt from pieces of {span}: begin a new state before one is half as old again, with the last {span}")
     if profile.classes:
         print(f"classes, in this order: {', '.join(profile.classes)}")
 

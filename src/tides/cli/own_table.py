@@ -7,12 +7,14 @@ from tides.errors import ConfigError
 
 
 def estimator_of(folder: Path, *, ignore_new: bool) -> Any:
-    """The estimator in a model folder; with `ignore_new` it leaves out columns and channels that it does not know."""
+    """The estimator in a model folder; with `ignore_new` it leaves out what it does not know: columns, channels, and
+    categories of static columns.
+    """
     from tides.estimators.folder import load_estimator
 
     estimator: Any = load_estimator(folder)
     if ignore_new:
-        estimator.channels = list(estimator.schema_.channels)
+        estimator.channels, estimator.new_categories = list(estimator.schema_.channels), "missing"
     return estimator
 
 

@@ -39,6 +39,9 @@ def stream(
     duplicate: Annotated[
         str, typer.Option(help="What to do with repeated observations: reject, ignore or take.")
     ] = "ignore",
+    same_time: Annotated[
+        str, typer.Option(help="Other values at the time of an observation: step (one of its own) or merge into it.")
+    ] = "step",
     reset_after: Annotated[
         str | None, typer.Option(help="Restart a stream after this much silence, for example 24h.")
     ] = None,
@@ -69,7 +72,13 @@ def stream(
         raise ConfigError("stdin, stdout: found one closed, wanted observations and a place for predictions")
     if batch < 1:
         raise ConfigError(f"--batch: found {batch}, wanted at least 1")
-    options: dict[str, Any] = {"late": late, "duplicate": duplicate, "reset_after": reset_after, "history": history}
+    options: dict[str, Any] = {
+        "late": late,
+        "duplicate": duplicate,
+        "same_time": same_time,
+        "reset_after": reset_after,
+        "history": history,
+    }
     if at is not None:
         options["at"] = [one.strip() for one in at.split(",")]
     session = StreamSession.load(model, **options)
@@ -100,6 +109,12 @@ def stream(
             raise SystemExit(_NOBODY_READS) from None
     if not quiet:
         print(_summary(tally, len(session.keys)), file=sys.stderr)
+        if session.intake.coincident:
+            print(
+                f"note: {session.intake.coincident} observations came at the time of the one before and were steps of "
+                "their own. In training, rows of one time are one step: send them as one line, or --same-time merge",
+                file=sys.stderr,
+            )
 
 
 def _open(out: Path | None, *, resume: bool) -> tuple[BinaryIO, int]:

@@ -21,5 +21,5 @@ Group = Annotated[str | None, typer.Option(help="Column of groups (such as patie
 Duplicates = Annotated[str, typer.Option(help="What to do with repeated measurements: error, mean or last.")]
 Unlabelled = Annotated[str, typer.Option(help="What to do with series without a label: error or drop.")]
 IgnoreNew = Annotated[
-    bool, typer.Option("--ignore-new", help="Leave out columns and channels that the model does not know.")
+    bool, typer.Option("--ignore-new", help="Leave out columns, channels and categories that the model does not know.")
 ]

@@ -74,7 +74,7 @@ def class_name(value: Any) -> str:
 def encode_static(
     column: StaticColumn, values: Sequence[Any], codes: NDArray[np.integer[Any]], where: str
 ) -> NDArray[np.float64]:
-    """Features (n, f) of a static column, NaN where nothing was recorded (code -1)."""
+    """Features (n, f) of a static column, NaN where nothing was recorded (code -1), or a category of another column."""
     _refuse_dates(values, where, "numbers or categories, such as an age")
     if column.categories is None:
         odd = _no_number(values)
@@ -83,15 +83,10 @@ def encode_static(
         table = np.array([float(value) for value in values] + [np.nan])[:, None]
     else:
         place = {category: i for i, category in enumerate(column.categories)}
-        unknown = [class_name(value) for value in values if class_name(value) not in place]
-        if unknown:
-            raise DataError(
-                f"{where}: category {unknown[0]!r} is not among {shown(column.categories)}; an empty cell "
-                "counts as none of them"
-            )
-        positions = np.array([place[class_name(value)] for value in values], np.int64)
-        table = positions[:, None].astype(np.float64) if column.ordinal else np.eye(len(place))[positions]
-        table = np.vstack([table, np.full((1, table.shape[1]), np.nan)])
+        positions = np.array([place.get(class_name(value), -1) for value in values], np.int64)
+        each = np.arange(len(place), dtype=np.float64)[:, None] if column.ordinal else np.eye(len(place))
+        each = np.vstack([each, np.full((1, each.shape[1]), np.nan)])
+        table = each[np.append(positions, -1)]
     if np.isinf(table).any():
         raise DataError(f"{where}: found an infinite value in a static column")
     features: NDArray[np.float64] = table[codes]

@@ -22,6 +22,7 @@ from tides.data.attributes import (
 from tides.data.clock import settle_clock
 from tides.data.columns import ranked
 from tides.data.dataset import IrregularDataset
+from tides.data.new_categories import NewCategories, known_codes
 from tides.data.pivot import Block, Duplicates, Names, Rows, pivot
 from tides.data.roles import Roles, check_roles
 from tides.data.schema import Schema, StaticColumn
@@ -40,13 +41,14 @@ def ingest(
     unit: str | None,
     duplicates: Duplicates,
     unlabelled: Unlabelled,
+    new_categories: NewCategories,
     label_kind: LabelKind,
     ordinal: bool,
     schema: Schema | None,
     spill: str | Path | None,
 ) -> IrregularDataset:
     """Read `table` into a data set; `from_long` and `from_wide` say what the arguments mean."""
-    _check(table, roles, unit, duplicates, unlabelled, schema)
+    _check(table, roles, unit, duplicates, unlabelled, new_categories, schema)
     reader = TableReader(table, roles)
     if spill is None:
         rows: Iterator[Rows] = iter([_joined(reader.chunks())])
@@ -85,17 +87,25 @@ def ingest(
     if reader.chosen is not None:
         reader.chosen.warn(key_rank, series_names, merged.keys)
     base = Schema(channels, clock.unit, clock.origin, offset=0 if clock.resolution else clock.zero)
-    return _finish(reader, merged, times, ids, base, unlabelled, label_kind, ordinal, schema)
+    return _finish(reader, merged, times, ids, base, unlabelled, new_categories, label_kind, ordinal, schema)
 
 
 def _check(
-    table: Table, roles: Roles, unit: str | None, duplicates: str, unlabelled: str, schema: Schema | None
+    table: Table,
+    roles: Roles,
+    unit: str | None,
+    duplicates: str,
+    unlabelled: str,
+    new_categories: str,
+    schema: Schema | None,
 ) -> None:
     check_roles(table, roles)
     if duplicates not in ("error", "mean", "last"):
         raise DataError(f"duplicates={duplicates!r}; wanted 'error', 'mean' or 'last'")
     if unlabelled not in ("error", "drop"):
         raise DataError(f"unlabelled={unlabelled!r}; wanted 'error' or 'drop'")
+    if new_categories not in ("error", "missing"):
+        raise DataError(f"new_categories={new_categories!r}; wanted 'error' or 'missing'")
     if schema is not None and unit is not None and unit != schema.unit:
         raise DataError(f"unit={unit!r}, but the schema's unit is {schema.unit!r}")
     if schema is not None and tuple(column.name for column in schema.static) != roles.static:
@@ -186,6 +196,7 @@ def _finish(
     ids: NDArray[Any],
     base: Schema,
     unlabelled: Unlabelled,
+    new_categories: NewCategories,
     label_kind: LabelKind,
     ordinal: bool,
     schema: Schema | None,
@@ -215,7 +226,8 @@ def _finish(
         coder = reader.codes[name]
         column = describe_static(name, coder.typed(), ordinal=ordinal) if schema is None else schema.static[position]
         columns.append(column)
-        features.append(encode_static(column, coder.typed(), block.codes[name], coder.where))
+        codes = known_codes(reader, column, block.codes[name], ids, new_categories)
+        features.append(encode_static(column, coder.typed(), codes, coder.where))
     statics = np.hstack(features) if features else None
     store = FlatStore(block.bounds, times, block.cells, ids, labels, statics, groups, weights)
     full = replace(base, class_names=class_names, static=tuple(columns))

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tides.data.clock import read_dates
 from tides.data.counts import require_whole
 from tides.data.dataset import IrregularDataset
-from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
+from tides.rounding import slack
 
 
 def split(

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
-from tides.data.summary_notes import codes_for_missing, counted, look_alikes, since_1970, some, still_channels
+from tides.data.summary_notes import (
+    codes_for_missing,
+    counted,
+    look_alikes,
+    since_1970,
+    some,
+    still_channels,
+    two_levels,
+)
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -78,6 +86,7 @@ def describe(data: IrregularDataset) -> Summary:
             *since_1970(data, times),
             *codes_for_missing(data, channels),
             *still_channels(data, channels),
+            *two_levels(data, channels),
             *look_alikes(data),
         ),
     )

@@ -21,6 +21,8 @@ _CROWDED = 0.5
 _NINES = frozenset(sign * float("9" * digits) for sign in (-1, 1) for digits in (2, 3, 4, 5, 6))
 # Channels shown with their values.
 _EXAMPLES = 3
+# Miles and kilometres, the closest of common pairs of units, differ by 1.6; what series are about differs by less, too.
+_LEAST_FACTOR = 1.5
 # Ticks per second of clocks that count from 1970, and the seconds at which the years 2000 and 2100 begin.
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEARS = (946_684_800, 4_102_444_800)
@@ -79,6 +81,43 @@ def still_channels(data: IrregularDataset, channels: Sequence[Measured]) -> list
         return []
     what = counted(len(still), "channel never changes", "channels never change")
     return [f"{what} within a series: {some(still)}; what describes a series is static"]
+
+
+def two_levels(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:
+    """Channels that lie at one level in some series and at a distant one in all others, as in two units."""
+    c, means, moves = len(channels), [], np.zeros(len(channels), np.bool_)
+    for i in range(min(len(data), _LOOKED_AT)):
+        count, total = np.zeros(c, np.int64), np.zeros(c)
+        low, high = np.full(c, np.inf), np.full(c, -np.inf)
+        for channel, value in data[i : i + 1].entries():
+            count += np.bincount(channel, minlength=c)
+            total += np.bincount(channel, value, minlength=c)
+            np.minimum.at(low, channel, value)
+            np.maximum.at(high, channel, value)
+        moves |= high > low
+        means.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    found = []
+    for i, name in enumerate(one.name for one in channels):
+        levels = np.sort([mean[i] for mean in means if moves[i] and not np.isnan(mean[i])])
+        split = _apart(levels) or (_apart(np.log(levels)) if len(levels) and levels[0] > 0 else 0)
+        if split:
+            one, other = np.median(levels[:split]), np.median(levels[split:])
+            if max(abs(one), abs(other)) < _LEAST_FACTOR * min(abs(one), abs(other)) and one * other > 0:
+                continue
+            found.append(f"{name} (near {one:.3g} in {split}, near {other:.3g} in {len(levels) - split})")
+    if not found:
+        return []
+    return [f"{_kinds(len(found))} at two levels, depending on the series: {some(found)}; are these two units?"]
+
+
+def _apart(levels: NDArray[np.float64]) -> int:
+    """How many of these sorted numbers are in the lower of two groups further apart than either is wide; 0: none."""
+    if len(levels) < 2 * _CONVINCING:
+        return 0
+    at = int(np.argmax(np.diff(levels))) + 1
+    width = max(levels[at - 1] - levels[0], levels[-1] - levels[at])
+    enough = min(at, len(levels) - at) >= _CONVINCING
+    return at if enough and levels[at] - levels[at - 1] > width else 0
 
 
 def codes_for_missing(data: IrregularDataset, channels: Sequence[Measured]) -> list[str]:

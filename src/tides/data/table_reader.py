@@ -62,6 +62,16 @@ class TableReader:
             what = "" if row == 0 or self.chosen is None else f" of the channels {shown(self.chosen.names)}"
             raise DataError(f"{self.table.name}: the table has no rows{what}")
 
+    def first_row(self, column: str, code: int) -> int:
+        """The first row of the table in which a column has the value with this code; reads the column again."""
+        row = 0
+        for columns in self.table.chunks((column,), ()):
+            found = np.flatnonzero(self.codes[column].encode(columns[column], row) == code)
+            if len(found):
+                return row + int(found[0])
+            row += len(columns[column])
+        raise AssertionError(f"{self.where(column)}: no row has code {code}")
+
     def _keys(self, column: Any, row: int) -> NDArray[np.integer[Any]]:
         """Whole-number ids are their own keys; all others are numbered."""
         import pyarrow as pa

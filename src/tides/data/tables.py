@@ -7,6 +7,7 @@ from typing import Any
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled, ingest
+from tides.data.new_categories import NewCategories
 from tides.data.pivot import Duplicates
 from tides.data.roles import Roles, listed
 from tides.data.schema import Schema
@@ -29,6 +30,7 @@ def from_long(
     unit: str | None = None,
     duplicates: Duplicates = "error",
     unlabelled: Unlabelled = "error",
+    new_categories: NewCategories = "error",
     label_kind: LabelKind = "auto",
     ordinal: bool = False,
     schema: Schema | None = None,
@@ -50,13 +52,13 @@ def from_long(
 
     `channels` names the channels to read, in their order. Rows of others are left out, whatever their values, and a
     warning counts the series that lose all rows. `schema` (of a training set) fixes channels, classes, categories, unit
-    and origin. With `spill=folder`, the rows never have to fit into memory: the data set lives in files there for as
-    long as you use it.
+    and origin; with `new_categories="missing"` a category that it does not know counts as not recorded. With
+    `spill=folder`, the rows never have to fit into memory: the data set lives in files there for as long as you use it.
     """
     opened = open_table(table)
     chosen = None if channels is None else listed(channels, "channels")
     roles = Roles(id, time, (value,), channel, label, listed(static, "static"), group, weight, chosen)
-    return ingest(opened, roles, unit, duplicates, unlabelled, label_kind, ordinal, schema, spill)
+    return ingest(opened, roles, unit, duplicates, unlabelled, new_categories, label_kind, ordinal, schema, spill)
 
 
 def from_wide(
@@ -72,6 +74,7 @@ def from_wide(
     unit: str | None = None,
     duplicates: Duplicates = "error",
     unlabelled: Unlabelled = "error",
+    new_categories: NewCategories = "error",
     label_kind: LabelKind = "auto",
     ordinal: bool = False,
     schema: Schema | None = None,
@@ -90,7 +93,7 @@ def from_wide(
     if not values:
         raise DataError(f"{opened.name}: no column is left for the channels; the table has {list(opened.columns)}")
     roles = Roles(id, time, values, None, label, features, group, weight)
-    return ingest(opened, roles, unit, duplicates, unlabelled, label_kind, ordinal, schema, spill)
+    return ingest(opened, roles, unit, duplicates, unlabelled, new_categories, label_kind, ordinal, schema, spill)
 
 
 def _measured(table: Table, taken: Container[str | None], schema: Schema | None) -> Sequence[str]:

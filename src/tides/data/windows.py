@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tides.data.dataset import IrregularDataset
-from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
 from tides.errors import DataError
+from tides.rounding import slack
 from tides.units import duration_in
 
 

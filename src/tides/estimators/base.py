@@ -16,6 +16,7 @@ from tides.data.arrays import Layout
 from tides.data.attributes import LabelKind
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled
+from tides.data.new_categories import NewCategories
 from tides.data.pivot import Duplicates
 from tides.data.schema import Schema
 from tides.data.series import unmasked
@@ -72,6 +73,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         unit: str | None = None,
         duplicates: Duplicates = "error",
         unlabelled: Unlabelled = "error",
+        new_categories: NewCategories = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -104,6 +106,7 @@ class TIDESEstimator(BaseEstimator):  # type: ignore[misc]
         self.unit = unit
         self.duplicates = duplicates
         self.unlabelled = unlabelled
+        self.new_categories = new_categories
         self.layout = layout
         self.hidden_size = hidden_size
         self.state_size = state_size

@@ -13,6 +13,7 @@ from tides.data.arrays import Layout
 from tides.data.attributes import LabelKind, class_name
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled
+from tides.data.new_categories import NewCategories
 from tides.data.pivot import Duplicates
 from tides.errors import ConfigError, DataError
 from tides.estimators.inputs import has_text, is_table
@@ -66,6 +67,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
         unit: str | None = None,
         duplicates: Duplicates = "error",
         unlabelled: Unlabelled = "error",
+        new_categories: NewCategories = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -100,6 +102,7 @@ class TIDESClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[misc]
             unit=unit,
             duplicates=duplicates,
             unlabelled=unlabelled,
+            new_categories=new_categories,
             layout=layout,
             hidden_size=hidden_size,
             state_size=state_size,

@@ -14,6 +14,7 @@ from tides.data.clock import zone_of
 from tides.data.dataset import IrregularDataset
 from tides.data.ingest import Unlabelled
 from tides.data.long_series import pieces
+from tides.data.new_categories import NewCategories
 from tides.data.pivot import Duplicates
 from tides.data.scaling import Scaling
 from tides.data.series import IrregularSeries
@@ -74,6 +75,7 @@ class TIDESForecaster(TIDESEstimator):
         unit: str | None = None,
         duplicates: Duplicates = "error",
         unlabelled: Unlabelled = "error",
+        new_categories: NewCategories = "error",
         layout: Layout | None = None,
         hidden_size: int = RECIPE.hidden_size,
         state_size: int = RECIPE.state_size,
@@ -111,6 +113,7 @@ class TIDESForecaster(TIDESEstimator):
             unit=unit,
             duplicates=duplicates,
             unlabelled=unlabelled,
+            new_categories=new_categories,
             layout=layout,
             hidden_size=hidden_size,
             state_size=state_size,

@@ -44,6 +44,7 @@ class Columns:
     duplicates: Any
     unlabelled: Any
     layout: Layout | None
+    new_categories: Any = "error"
     cut: float | str | None = None
     """Given where long series are cut into pieces; a table without ids is then one of them."""
 
@@ -235,6 +236,7 @@ def _from_table(
         "unit": columns.unit if schema is None else None,
         "duplicates": columns.duplicates,
         "unlabelled": columns.unlabelled,
+        "new_categories": columns.new_categories,
         "label_kind": label_kind,
         "schema": schema,
     }

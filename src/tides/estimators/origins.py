@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from tides.data.dataset import IrregularDataset
-from tides.data.rounding import slack
 from tides.data.series import IrregularSeries
+from tides.rounding import slack
 
 # The most questions of one window. There are many origins, so every row is asked for sooner or later.
 _MOST_QUERIES = 32

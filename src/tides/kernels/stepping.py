@@ -20,7 +20,7 @@ class StepBlock(NamedTuple):
 
 
 class StepModel(NamedTuple):
-    """Encoder, blocks and, for pooled answers, the head."""
+    """Encoder, blocks and, for answers, the head."""
 
     encoder: tuple[GLUWeights, ...]
     encoder_out: tuple[Tensor, Tensor]
@@ -37,8 +37,10 @@ class StepModel(NamedTuple):
     """Whether the last input channel is the gap."""
     pool: str | None = None
     head: tuple[Tensor, Tensor] | None = None
+    static: tuple[Tensor, Tensor] | None = None
+    """Shift and scale of the static covariates that join the pooled features."""
     summary: tuple[Tensor, Tensor] | None = None
-    """Shift and scale of the statistics that join the pooled features."""
+    """Shift and scale of the statistics behind them."""
 
 
 def step_program(model: StepModel, streams: int, dtype: torch.dtype) -> Any:

@@ -163,8 +163,7 @@ class Backbone(nn.Module):
         Every layer evolves its own state; its input at that time is the output of the layer below at that time. State
         and gap may have any leading axes. `traces` supply the statistics of the batch that made the state.
         """
-        if self.config.hold != "following":
-            raise ConfigError("hold: reading out between observations needs hold='following'")
+        self.require_following()
         self.require_causal("be read between observations")
         check_state(state, self.config, self.calibration.shift)
         gap = self.calibration.scaled_gaps(check_elapsed(gap, tuple(state.held.shape[:-1]), state.held))
@@ -229,6 +228,10 @@ class Backbone(nn.Module):
     def require_causal(self, action: str) -> None:
         if self.config.bidirectional:
             raise NotStreamable(f"bidirectional: the model reads the future, so it cannot {action}")
+
+    def require_following(self) -> None:
+        if self.config.hold != "following":
+            raise ConfigError("hold: reading out between observations needs hold='following'")
 
     def count_parameters(self, *, release_equivalent: bool = False) -> int:
         """The number of parameters; `release_equivalent` adds the static Λ, B and C that the release keeps beside its

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tides.errors import ConfigError, DataError, ShapeError
+from tides.errors import BackendUnavailable, ConfigError, DataError, ShapeError
 from tides.kernels.stepping import StepBlock, StepModel, step_program
 from tides.nn.backbone import Backbone
 from tides.nn.block import Block
@@ -20,50 +20,95 @@ from tides.nn.state import BackboneState, PooledState
 
 
 class CompiledStep:
-    """`step` of a backbone or a classifier for a fixed number of streams, without an operator call per layer.
+    """`step` of a model for a fixed number of streams, without an operator call per layer.
 
     The weights are copied on construction, so build it again after further training. The state lives inside; it can be
     taken out and put back in the model's own form, so streams can move between this and `model.step`. Works for causal
-    models in evaluation mode, with every variant and discretisation; `rank="diag"` is not compiled.
+    models in evaluation mode, with every variant and discretisation; `rank="diag"` and a forecaster's
+    `query_mode="steps"` are not compiled. A forecaster steps as its backbone does; `peek_rows` gives its answers.
     """
 
-    def __init__(self, model: Backbone | SequenceHead, streams: int = 1) -> None:
-        if not isinstance(model, Backbone | SequenceHead):
-            raise ConfigError(f"model: found {type(model).__name__}, wanted a Backbone, classifier or regressor")
+    def __init__(self, model: Backbone | SequenceHead | Forecaster, streams: int = 1) -> None:
+        if not isinstance(model, Backbone | SequenceHead | Forecaster):
+            raise ConfigError(f"model: found {type(model).__name__}, wanted a Backbone, Forecaster or sequence head")
         if model.training:
             raise ConfigError("model: found training mode, wanted model.eval(): a stream has no batch statistics")
         self.backbone = model if isinstance(model, Backbone) else model.backbone
         self.backbone.require_causal("step")
-        if isinstance(model, SequenceHead) and model.static_size:
-            raise ConfigError("model: a head with static covariates is not compiled; use its own `step`")
+        if isinstance(model, Forecaster) and model.query_mode == "steps":
+            raise BackendUnavailable("compiled step: a forecaster with query_mode='steps' is not compiled")
         self._summary = model.summary if isinstance(model, SequenceHead) else None
+        self.static_size = model.static_size if isinstance(model, SequenceHead) else 0
         streams = check_count(streams, "streams")
         self.pooled, self.streams, self.config = isinstance(model, SequenceHead), streams, self.backbone.config
         check_model_dtype(self.backbone.calibration.shift)
         self.dtype = self.backbone.calibration.shift.dtype
         self._program = step_program(describe_model(model), streams, self.dtype)
-        self._real = self._program.out.dtype
-        self._all = np.ones((streams, self.config.input_size), dtype=bool)
+        self._real = np.dtype(self._program.dtype)
+        self._name_all()
         self._nothing = self.backbone.empty_encoding().numpy(force=True)
         self.state = model.init_state(streams)
 
-    def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any) -> Tensor:
+    def step(self, x: Any, gap: Any, *, observed: Any = None, static: Any = None) -> Tensor:
+        """Outputs (b, …) for one observation x (b, d) of every stream, `gap` ((b,) or a number) after the previous
+        one; `observed` (b, d) says what was measured, `static` (b, static_size) holds static covariates.
+        """
+        gaps = self._array(gap)
+        if gaps.ndim == 0:
+            gaps = np.full(self.streams, gaps, dtype=self._real)
+        seen = self._full if observed is None else self._seen(observed)
+        return self._take_in(self._program.step, self._all, x, gaps, seen, static)
+
+    def step_rows(self, rows: Any, x: Any, gaps: Any, observed: Any, *, static: Any = None) -> Tensor:
         """Outputs (n, …) for one observation x (n, d) of each of the streams `rows` (n,), which must differ."""
-        values, gaps, seen = self._array(x), self._array(gaps), self._seen(observed)
+        return self._take_in(self._program.step, self._rows(rows), x, self._array(gaps), self._seen(observed), static)
+
+    def read_row(self, row: int, x: Any, gaps: Any, observed: Any, *, static: Any = None) -> Tensor:
+        """Outputs (l, …) for observations x (l, d) of one stream, one after another; static (static_size)."""
+        rows = np.full(len(x), row, dtype=np.int64)
+        if static is not None:
+            static = np.tile(self._array(static), (len(x), 1))
+        return self._take_in(self._program.read, rows, x, self._array(gaps), self._seen(observed), static)
+
+    def _take_in(self, run: Any, rows: Any, x: Any, gaps: Any, seen: Any, static: Any) -> Tensor:
+        values = self._array(x)
         wanted = (len(rows), self.config.input_size)
         if values.shape != wanted or seen.shape != wanted or gaps.shape != wanted[:1]:
             found = f"{values.shape}, {gaps.shape}, {seen.shape}"
-            raise ShapeError(f"x, gaps, observed: found {found}, wanted {wanted}, ({wanted[0]},), {wanted}")
-        out, problem = self._program.step_rows(rows, values, seen, gaps)
+            raise ShapeError(f"x, gap, observed: found {found}, wanted {wanted}, ({wanted[0]},), {wanted}")
+        if static is not None or self.static_size:
+            values = np.concatenate([values, self._covariates(static, len(rows))], axis=1)
+        out, problem = run(rows, values, seen, gaps)
         if problem is not None:
-            raise DataError(f"{problem}: wanted finite values and gaps ≥ 0; mark missing values with `observed`")
+            self._complain(problem, {"x": values, "gap": gaps, "rows": rows})
         return torch.from_numpy(out)
+
+    def peek_rows(self, rows: Any, elapsed: Any, *, static: Any = None) -> Tensor:
+        """Answers (n, …) of the streams `rows` (n,) at `elapsed` (n,) after their last observations; a stream may be
+        asked several times, and no state changes.
+        """
+        self.backbone.require_following()
+        rows, gaps = self._rows(rows), self._array(elapsed)
+        if gaps.shape != rows.shape:
+            raise ShapeError(f"elapsed: found {gaps.shape}, wanted {rows.shape}")
+        out, problem = self._program.peek(rows, gaps, self._covariates(static, len(rows)))
+        if problem is not None:
+            self._complain(problem, {"gap": gaps, "rows": rows})
+        return torch.from_numpy(out)
+
+    def _complain(self, problem: str, found: dict[str, Any]) -> None:
+        wanted = (
+            f"streams from 0 to {self.streams - 1}"
+            if problem == "rows"
+            else ("finite values and gaps ≥ 0; mark missing values with `observed`")
+        )
+        raise DataError(f"{problem}: found {found[problem].tolist()}, wanted {wanted}")
 
     def resize(self, streams: int) -> None:
         """Make room for another number of streams; existing streams keep their states, new ones start empty."""
         before, self.streams = self.streams, streams
         self._program.resize(streams)
-        self._all = np.ones((streams, self.config.input_size), dtype=bool)
+        self._name_all()
         if streams > before:
             self.reset(slice(before, streams))
 
@@ -72,29 +117,25 @@ class CompiledStep:
         self._program.states[rows], self._program.sums[rows] = 0, 0
         self._program.held[rows] = self._nothing
 
-    def step(self, x: Any, gap: Any, *, observed: Any = None) -> Tensor:
-        """Outputs (b, …) for one observation x (b, d) of every stream, `gap` ((b,) or a number) after the previous
-        one.
-        """
-        values, gaps = self._array(x), self._array(gap)
-        if gaps.ndim == 0:
-            gaps = np.full(self.streams, gaps, dtype=self._real)
-        if values.shape != self._all.shape or gaps.shape != self._all.shape[:1]:
-            raise ShapeError(f"x, gap: found {values.shape}, {gaps.shape}, wanted {self._all.shape}, ({self.streams},)")
-        seen = self._all if observed is None else self._seen(observed)
-        if seen.shape != self._all.shape:
-            raise ShapeError(f"observed: found {seen.shape}, wanted {self._all.shape}")
-        problem = self._program.step(values, seen, gaps)
-        if problem is not None:
-            raise DataError(
-                f"{problem}: found {(values if problem == 'x' else gaps).tolist()}, wanted finite values and gaps ≥ 0; "
-                "mark missing values with `observed`"
-            )
-        return torch.from_numpy(self._program.out.copy())
+    def _name_all(self) -> None:
+        self._all = np.arange(self.streams)
+        self._full = np.ones((self.streams, self.config.input_size), dtype=bool)
+
+    def _rows(self, rows: Any) -> Any:
+        return np.ascontiguousarray(rows, dtype=np.int64)
+
+    def _covariates(self, static: Any, rows: int) -> Any:
+        """Static covariates of every row; those of a model without any have no columns."""
+        if static is None and not self.static_size:
+            return np.empty((rows, 0), dtype=self._real)
+        found = "none" if static is None else np.shape(static)
+        if found != (rows, self.static_size):
+            raise ShapeError(f"static: found {found}, wanted {(rows, self.static_size)} = (b, covariates)")
+        return self._array(static)
 
     def _array(self, x: Any) -> Any:
         array = x.numpy(force=True) if isinstance(x, Tensor) else np.asarray(x)
-        if array.dtype is self._real and array.flags.c_contiguous:
+        if array.dtype == self._real and array.flags.c_contiguous:
             return array
         # `np.ascontiguousarray` would make a vector of a number.
         return np.array(array, dtype=self._real, order="C")
@@ -147,7 +188,7 @@ class CompiledStep:
             self._program.sums[rows] = sums.numpy(force=True)
 
 
-def describe_model(model: Backbone | SequenceHead) -> StepModel:
+def describe_model(model: Backbone | SequenceHead | Forecaster) -> StepModel:
     """The model's tensors as compiled and exported steps take them."""
     backbone = model if isinstance(model, Backbone) else model.backbone
     *deep, last = backbone.encoder
@@ -164,7 +205,8 @@ def describe_model(model: Backbone | SequenceHead) -> StepModel:
         masked=backbone.config.mask_channels is True,
         gap_channel=backbone.config.variant == "mamba-s",
         pool=model.config.pool if isinstance(model, SequenceHead) else None,
-        head=describe_head(model) if isinstance(model, SequenceHead) else None,
+        head=None if isinstance(model, Backbone) else describe_head(model),
+        static=_describe_static(model) if isinstance(model, SequenceHead) else None,
         summary=_describe_summary(model) if isinstance(model, SequenceHead) else None,
     )
 
@@ -176,6 +218,10 @@ def describe_head(model: nn.Module) -> tuple[Tensor, Tensor]:
         scale, shift = model.output_scale.double(), model.output_shift.double()
         weight, bias = weight * scale.unsqueeze(-1), bias * scale + shift
     return weight, bias
+
+
+def _describe_static(model: SequenceHead) -> tuple[Tensor, Tensor] | None:
+    return (model.static_shift, model.static_scale) if model.static_size else None
 
 
 def _describe_summary(model: SequenceHead) -> tuple[Tensor, Tensor] | None:

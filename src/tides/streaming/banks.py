@@ -6,43 +6,44 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tides.errors import BackendUnavailable, ConfigError
-from tides.nn import (
-    Backbone,
-    BackboneState,
-    CompiledStep,
-    Forecaster,
-    PooledState,
-    SequenceClassifier,
-    SequenceRegressor,
-)
+from tides.nn import Backbone, CompiledStep, Forecaster, SequenceClassifier, SequenceRegressor
 from tides.streaming.leaves import Leaves, ModelState, from_leaves, to_leaves
 
 StreamModel = Backbone | Forecaster | SequenceClassifier | SequenceRegressor
 Rows = NDArray[np.int64]
+Numbers = NDArray[Any]
+Mask = NDArray[np.bool_]
 # Rows that go through the model together; more would not fit the processor's caches.
 _CHUNK = 1024
 
 
 class Bank(ABC):
-    """States of `capacity` streams. Rows name streams; values (n, d), gaps and static features come with them."""
+    """States of `capacity` streams.
+
+    Rows name streams; values (n, d), gaps (n) and static features (n, s) come with them, in the model's precision
+    `real`, and zeros where nothing was observed.
+    """
 
     def __init__(self, model: StreamModel) -> None:
         self.model = model
         self.backbone = model if isinstance(model, Backbone) else model.backbone
-        self.dtype = self.backbone.calibration.shift.dtype
+        self.real = np.float32 if self.backbone.calibration.shift.dtype == torch.float32 else np.float64
         with torch.no_grad():
             self.fresh: Leaves = {name: leaf.clone() for name, leaf in to_leaves(model.init_state(1)).items()}
 
     @abstractmethod
-    def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
+    def step(self, rows: Rows, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
         """One observation of each row (no row twice); the answers, or None if `peek` gives them."""
 
     @abstractmethod
-    def read(self, row: int, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
-        """Many observations (l, d) of one row; the answer (1, …) after the last."""
+    def read(self, row: int, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
+        """Many observations (l, d) of one row, whose static features are (1, s); the answer (1, …) after the last."""
+
+    @abstractmethod
+    def peek(self, rows: Rows, elapsed: Numbers, static: Numbers | None) -> Numbers:
+        """Answers at `elapsed` (n,) after each row's last observation; a forecaster's (n, q, c) for elapsed (n, q)."""
 
     @abstractmethod
     def get(self, rows: Any) -> Leaves:
@@ -60,50 +61,59 @@ class Bank(ABC):
     def grow(self, capacity: int) -> None:
         """Add empty rows."""
 
-    def peek(self, rows: Rows, elapsed: Tensor, static: Tensor | None) -> Tensor:
-        """Answers at `elapsed` (n,) after each row's last observation; a forecaster's (n, q, c) for elapsed (n, q)."""
-        state: Any = from_leaves(self.get(rows))
-        if isinstance(self.model, (Backbone, Forecaster)):
-            return self.model.peek(state, elapsed)
-        return self.model.peek(state, elapsed, static=static)
-
 
 class ModuleBank(Bank):
-    """Steps with the model's own `step`: every model, any precision."""
+    """Steps with the model's own `step`: every model."""
 
     def __init__(self, model: StreamModel, capacity: int) -> None:
         super().__init__(model)
         self._leaves = {name: leaf.expand(capacity, *leaf.shape[1:]).clone() for name, leaf in self.fresh.items()}
 
-    def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
+    @torch.no_grad()
+    def step(self, rows: Rows, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
         answers = []
         for begin in range(0, len(rows), _CHUNK):
             part = slice(begin, begin + _CHUNK)
             state: Any = from_leaves(self.get(rows[part]))
-            given = {} if static is None else {"static": static[part]}
             stepper = self.backbone if isinstance(self.model, Forecaster) else self.model
-            answer, state = stepper.step(x[part], gaps[part], state, observed=self._seen(observed[part]), **given)
+            answer, state = stepper.step(
+                torch.from_numpy(x[part]),
+                torch.from_numpy(gaps[part]),
+                state,
+                observed=self._seen(observed[part]),
+                **_named(static, part),
+            )
             self.put(rows[part], to_leaves(state))
-            answers.append(answer)
-        return None if isinstance(self.model, Forecaster) else torch.cat(answers)
+            answers.append(answer.numpy())
+        return None if isinstance(self.model, Forecaster) else np.concatenate(answers)
 
-    def read(self, row: int, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
+    @torch.no_grad()
+    def read(self, row: int, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
         rows = np.array([row])
         state: Any = from_leaves(self.get(rows))
-        pieces: dict[str, Any] = {"observed": self._seen(observed[None]), "state": state}
-        answer: Tensor | None = None
+        series = torch.from_numpy(x[None]), torch.from_numpy(gaps[None])
+        seen = self._seen(observed[None])
+        answer: Numbers | None = None
         after: ModelState
         if isinstance(self.model, (Backbone, Forecaster)):
-            features, after = self.backbone(x[None], gaps[None], **pieces)
-            answer = features[:, -1] if isinstance(self.model, Backbone) else None
+            features, after = self.backbone(*series, observed=seen, state=state)
+            answer = features[:, -1].numpy() if isinstance(self.model, Backbone) else None
         else:
-            answer, after = self.model.read(x[None], gaps[None], static=static, **pieces)
+            found, after = self.model.read(*series, state, observed=seen, **_named(static))
+            answer = found.numpy()
         self.put(rows, to_leaves(after))
         return answer
 
-    def _seen(self, observed: Tensor) -> Tensor | None:
+    @torch.no_grad()
+    def peek(self, rows: Rows, elapsed: Numbers, static: Numbers | None) -> Numbers:
+        state: Any = from_leaves(self.get(rows))
+        found: Numbers = self.model.peek(state, torch.from_numpy(elapsed), **_named(static)).numpy()
+        return found
+
+    def _seen(self, observed: Mask) -> Any:
         """The mask to pass to the model; None if a model without mask channels gets complete rows."""
-        return observed if self.backbone.config.mask_channels is True or not bool(observed.all()) else None
+        is_needed = self.backbone.config.mask_channels is True or not observed.all()
+        return torch.from_numpy(observed) if is_needed else None
 
     def get(self, rows: Any) -> Leaves:
         return {name: leaf[rows] for name, leaf in self._leaves.items()}
@@ -126,19 +136,21 @@ class CompiledBank(Bank):
 
     def __init__(self, model: StreamModel, capacity: int) -> None:
         super().__init__(model)
-        if isinstance(model, Forecaster) and model.query_mode == "steps":
-            raise BackendUnavailable("compiled step: a forecaster with query_mode='steps' is not compiled")
-        self._compiled = CompiledStep(self.backbone if isinstance(model, Forecaster) else model, capacity)
+        self._compiled = CompiledStep(model, capacity)
 
-    def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
-        answer = self._compiled.step_rows(rows, x, gaps, observed)
-        return None if isinstance(self.model, Forecaster) else answer
+    def step(self, rows: Rows, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
+        found = self._compiled.step_rows(rows, x, gaps, observed, static=static).numpy()
+        return None if isinstance(self.model, Forecaster) else found
 
-    def read(self, row: int, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
-        rows, answer = np.array([row]), None
-        for k in range(len(x)):
-            answer = self.step(rows, x[k : k + 1], observed[k : k + 1], gaps[k : k + 1], static)
-        return answer
+    def read(self, row: int, x: Numbers, observed: Mask, gaps: Numbers, static: Numbers | None) -> Numbers | None:
+        found = self._compiled.read_row(row, x, gaps, observed, static=None if static is None else static[0]).numpy()
+        return None if isinstance(self.model, Forecaster) else found[-1:]
+
+    def peek(self, rows: Rows, elapsed: Numbers, static: Numbers | None) -> Numbers:
+        if elapsed.ndim == 1:
+            return self._compiled.peek_rows(rows, elapsed, static=static).numpy()
+        each = np.repeat(rows, elapsed.shape[1])
+        return self._compiled.peek_rows(each, elapsed.reshape(-1)).numpy().reshape(*elapsed.shape, -1)
 
     def get(self, rows: Any) -> Leaves:
         return to_leaves(self._compiled.get_state(rows))
@@ -153,48 +165,9 @@ class CompiledBank(Bank):
         self._compiled.resize(capacity)
 
 
-class CompiledHeadBank(CompiledBank):
-    """A head with static covariates: its backbone is compiled; pooling and the linear map are a few small products."""
-
-    def __init__(self, model: SequenceClassifier | SequenceRegressor, capacity: int) -> None:
-        Bank.__init__(self, model)
-        self.head = model
-        self._compiled = CompiledStep(self.backbone, capacity)
-        self._pool = {name: leaf.repeat(capacity, *[1] * (leaf.ndim - 1)) for name, leaf in self._parts(self.fresh)}
-
-    def step(self, rows: Rows, x: Tensor, observed: Tensor, gaps: Tensor, static: Tensor | None) -> Tensor | None:
-        features = self._compiled.step_rows(rows, x, gaps, observed).unsqueeze(1)
-        # The pool is continued without its backbone, whose state is in the compiled step.
-        nothing = BackboneState((), self.fresh["held"])
-        pool = PooledState(nothing, **{name: leaf[rows] for name, leaf in self._pool.items()})
-        answer, pool = self.head.conclude(
-            features, gaps.unsqueeze(1), pool, x.unsqueeze(1), observed.unsqueeze(1), static=static
-        )
-        for name, leaf in self._pool.items():
-            leaf[rows] = getattr(pool, name)
-        return answer
-
-    def _parts(self, leaves: Leaves) -> list[tuple[str, Tensor]]:
-        """What of a state is the head's own."""
-        return [(name, leaf) for name, leaf in leaves.items() if name in ("total", "weight", "summary")]
-
-    def get(self, rows: Any) -> Leaves:
-        return super().get(rows) | {name: leaf[rows].clone() for name, leaf in self._pool.items()}
-
-    def put(self, rows: Any, leaves: Leaves) -> None:
-        super().put(rows, {name: leaf for name, leaf in leaves.items() if name not in self._pool})
-        for name, leaf in self._pool.items():
-            leaf[rows] = leaves[name]
-
-    def reset(self, rows: Rows) -> None:
-        super().reset(rows)
-        for leaf in self._pool.values():
-            leaf[rows] = 0.0
-
-    def grow(self, capacity: int) -> None:
-        super().grow(capacity)
-        for name, leaf in self._pool.items():
-            self._pool[name] = torch.cat([leaf, leaf.new_zeros(capacity - len(leaf), *leaf.shape[1:])])
+def _named(static: Numbers | None, part: slice = slice(None)) -> dict[str, Any]:
+    """Static features as an argument of a model that takes them."""
+    return {} if static is None else {"static": torch.from_numpy(static[part])}
 
 
 def make_bank(model: StreamModel, capacity: int, compiled: bool | None) -> Bank:
@@ -202,8 +175,6 @@ def make_bank(model: StreamModel, capacity: int, compiled: bool | None) -> Bank:
     if compiled is False:
         return ModuleBank(model, capacity)
     try:
-        if isinstance(model, (SequenceClassifier, SequenceRegressor)) and model.static_size:
-            return CompiledHeadBank(model, capacity)
         return CompiledBank(model, capacity)
     except (BackendUnavailable, ConfigError):
         if compiled:

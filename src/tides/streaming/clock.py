@@ -66,9 +66,27 @@ class StreamClock:
                 # Whole numbers of Python may be as large as the offset, and negative where they come before it.
                 times = times.astype(object)
             return np.atleast_1d((times - self.offset if self.offset else times).astype(np.float64))
+        if (
+            isinstance(times, np.ndarray)
+            and times.dtype.kind == "M"
+            and (found := self._encode_dates(times)) is not None
+        ):
+            return found
         # An array of dates as objects would be one of whole numbers.
         single = isinstance(times, (str, date, np.datetime64)) or np.ndim(times) == 0
         return np.array([self.encode(t) for t in ([times] if single else times)])
+
+    def _encode_dates(self, times: NDArray[np.datetime64]) -> NDArray[np.float64] | None:
+        """An array of dates at once, as each by itself; None where 64 bits are too few, or one of them is no date."""
+        base, multiple = np.datetime_data(times.dtype)
+        if self.unit is None or base not in _NANOSECONDS or times.size == 0 or np.isnat(times).any():
+            return None
+        step = multiple * _NANOSECONDS[base]
+        counts, (whole, rest) = np.atleast_1d(times).astype(np.int64), divmod(self._zero, step)
+        farthest = max(abs(int(counts.min()) - whole), abs(int(counts.max()) - whole)) + 1
+        if max(farthest * step, abs(whole)) >= 2**63:
+            return None
+        return ((counts - whole) * step - rest) / (seconds_per(self.unit) * 1e9)
 
     def decode(self, time: float) -> str:
         """A time for messages: the date if the model knows the date of time 0, else the number."""

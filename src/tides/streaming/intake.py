@@ -5,15 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from tides.nn import Backbone, Forecaster, SequenceClassifier
-from tides.streaming.banks import Rows, StreamModel, make_bank
+from tides.streaming.banks import Mask, Numbers, Rows, StreamModel, make_bank
 from tides.streaming.clock import StreamClock
-from tides.streaming.history import History, Saved
+from tides.streaming.history import History, Past, Saved, Window
 from tides.streaming.leaves import Leaves
 from tides.streaming.policy import Answers, Status, StreamPolicy
 from tides.streaming.profile import Profile, StaticRow
@@ -46,12 +44,15 @@ class Intake:
         self.joins_static = _joins_static(model, profile)
         self.channels = config.input_size - (profile.static_width if self.joins_static else 0)
         self.complete_rows = config.mask_channels == "auto"
-        self.largest_gap = largest_number(self.bank.dtype, self.calibration.time_scale)
-        self.largest_value = largest_number(self.bank.dtype, self.calibration.scale)[: self.channels]
+        self.largest_gap = largest_number(self.bank.real, self.calibration.time_scale)
+        self.largest_value = largest_number(self.bank.real, self.calibration.scale)[: self.channels]
         self.static_size = profile.static_width if self.joins_static else getattr(model, "static_size", 0)
         width = 0 if isinstance(model, Forecaster) else _width(model)
         self.table = StreamTable(capacity, self.channels, self.static_size, width)
-        self.histories: dict[int, History] = {}
+        self.merges = policy.same_time == "merge"
+        self.coincident = 0
+        """Observations that were steps of their own at the time of the one before."""
+        self.histories: dict[int, Past] = {}
 
     def add(self, key: Key) -> int:
         """A row for a new stream."""
@@ -63,16 +64,23 @@ class Intake:
         self.begin_history(row, -np.inf)
         return row
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether observations are kept: for late ones, for others of their time, or as only the last ones count."""
+        return self.profile.cut is not None or self.policy.late == "replay" or self.merges
+
     def begin_history(self, row: int, floor: float) -> None:
-        """Start keeping the history that late observations need; those before `floor` are still refused."""
-        if self.policy.late == "replay":
-            self.histories[row] = History(self.policy.history, self._save(row), floor)
+        """Start keeping observations; late ones before `floor` are still refused."""
+        if self.profile.cut is not None:
+            self.histories[row] = Window(base=self._save(row), floor=floor, span=self.profile.cut)
+        elif self.keeps_history:
+            size = self.policy.history if self.policy.late == "replay" else 1
+            self.histories[row] = History(base=self._save(row), floor=floor, size=size)
 
     def forget(self, key: Key) -> None:
         self.table.require(key)
         self.histories.pop(self.table.remove(key), None)
 
-    @torch.no_grad()
     def take(
         self,
         keys: Sequence[Key],
@@ -112,7 +120,7 @@ class Intake:
         """The answers of these streams as they are; NaN where nothing was observed."""
         if not isinstance(self.model, Forecaster):
             return self.table.answers[rows]
-        elapsed = torch.as_tensor(np.atleast_1d(offsets)).to(self.bank.dtype).expand(len(rows), -1)
+        elapsed = np.tile(offsets.reshape(1, -1).astype(self.bank.real), (len(rows), 1))
         found = self.finish(self.bank.peek(rows, elapsed, None)) if len(rows) else np.zeros((0, 1, self.model.channels))
         found[self.table.count[rows] == 0] = np.nan
         return found if offsets.ndim else found[:, 0]
@@ -129,16 +137,16 @@ class Intake:
             return (*offsets.shape, self.model.channels)
         return self.table.answers.shape[1:]
 
-    def finish(self, raw: Tensor) -> Floats:
+    def finish(self, raw: Numbers) -> Floats:
         """A model's output as the task's answer, in float64."""
-        raw = raw.detach().double()
+        found = raw.astype(np.float64)
         if isinstance(self.model, SequenceClassifier):
-            return _softmax(raw.numpy())
+            return _softmax(found)
         if isinstance(self.model, Forecaster) and self.profile.spread is not None:
-            mean, spread = raw.chunk(2, dim=-1)
-            unit = torch.tensor(self.profile.spread, dtype=torch.float64)
-            raw = torch.cat([mean, (softplus(spread) + SMALLEST_SPREAD) * unit], dim=-1)
-        return raw.numpy()
+            spread = found[..., len(self.profile.spread) :]
+            # Softplus, as in training.
+            spread[:] = (np.logaddexp(0.0, spread) + SMALLEST_SPREAD) * self.profile.spread
+        return found
 
     def first_gap(self, t: Floats) -> Floats:
         """The gap before first observations, by the model's policy."""
@@ -146,17 +154,18 @@ class Intake:
             return t
         return np.full_like(t, self.calibration.first_gap.item())
 
-    def static(self, rows: Rows) -> Tensor | None:
+    def static(self, rows: Rows) -> Numbers | None:
         """Static features that go into the head; a forecaster reads them as channels."""
         if self.joins_static or not self.static_size:
             return None
-        return torch.as_tensor(self.table.static[rows]).to(self.bank.dtype)
+        static: Numbers = self.table.static[rows].astype(self.bank.real)
+        return static
 
     def step(
         self, rows: Rows, t: Floats, x: Floats, gaps: Floats, static: Sequence[StaticRow | None] | None = None
     ) -> None:
         """Accepted observations, one per row, with their static covariates (None: nothing)."""
-        answer = self.bank.step(rows, *self._tensors(x, self.table.static[rows], gaps), self.static(rows))
+        answer = self.bank.step(rows, *self._arrays(x, self.table.static[rows], gaps), self.static(rows))
         self.table.last[rows], self.table.newest[rows] = t, x
         self.table.count[rows] += 1
         if answer is not None:
@@ -164,72 +173,88 @@ class Intake:
         if self.histories:
             told = static or [None] * len(rows)
             for row, time, value, given in zip(rows.tolist(), t.tolist(), x, told, strict=True):
-                self.histories[row].append(time, value.copy(), given, partial(self._save, row))
+                history = self.histories[row]
+                if history.append(time, value.copy(), given):
+                    self._read_again(row)
+                history.reach(len(history.times), partial(self._save, row))
 
     def is_too_large(self, values: Floats) -> NDArray[np.bool_]:
         """Whether values (n, d) are too large for the model's arithmetic."""
         large: NDArray[np.bool_] = np.abs(values) > self.largest_value
         return large
 
-    @torch.no_grad()
     def read(self, row: int, times: Floats, values: Floats) -> bool:
         """A stretch of one stream at once; False, with nothing changed, if its answer is not finite."""
-        before, answer = self._leaves(row), self.table.answers[row].copy()
-        self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
+        before, answer, history = self._leaves(row), self.table.answers[row].copy(), self.histories.get(row)
+        if isinstance(history, Window):
+            self.histories[row] = history.extended(times, values)
+            self._read_again(row)
+        else:
+            self._read(row, times, values, np.tile(self.table.static[row], (len(times), 1)), self.table.last[row])
         if not np.isfinite(self.answers(np.array([row]), np.array(0.0))).all():
             self.bank.put(np.array([row]), before)
             self.table.answers[row] = answer
+            if history is not None:
+                self.histories[row] = history
             return False
         self.table.last[row], self.table.newest[row] = times[-1], values[-1]
         self.table.count[row] += len(times)
-        self.begin_history(row, float(times[-1]))
+        if not isinstance(history, Window):
+            self.begin_history(row, float(times[-1]))
         return True
 
-    @torch.no_grad()
-    def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> None:
-        """Insert a late observation where it belongs and take in again what came after it; an error changes nothing."""
+    def replay(self, key: Key, t: float, x: Floats, given: StaticRow | None) -> Status:
+        """Put an observation where it belongs and take in again what came after it; an error changes nothing."""
         with undone_on_error(self, key):
             row = self.table.row(key)
             history = self.histories[row]
-            history.insert(t, x, given)
-            self.bank.put(np.array([row]), history.base.leaves)
-            times, values, static = np.array(history.times), np.stack(history.values), history.static_rows()
-            self.table.static[row] = static[-1]
-            cut = history.size
-            self._read(row, times[:cut], values[:cut], static[:cut], history.base.last)
-            if len(times) >= cut:
-                history.middle = Saved(self._leaves(row), times[cut - 1], static[cut - 1])
-            if len(times) > cut:
-                self._read(row, times[cut:], values[cut:], static[cut:], times[cut - 1])
-            if len(times) >= 2 * cut:
-                history.settle(Saved(self._leaves(row), times[-1], static[-1]))
-            self.table.count[row] += 1
+            merged = self.merges and history.merge(t, x, given)
+            if not merged:
+                history.insert(t, x, given)
+            self._read_again(row)
+            self.table.newest[row] = history.values[-1]
+            self.table.count[row] += not merged
+        return "merged" if merged else "replayed"
+
+    def _read_again(self, row: int) -> None:
+        """The state of a stream from all that is kept of it."""
+        history = self.histories[row]
+        self.bank.put(np.array([row]), history.base.leaves)
+        times, values, static = np.array(history.times), np.stack(history.values), history.static_rows()
+        self.table.static[row] = static[-1]
+        begin, since = 0, history.since
+        for end in history.stops():
+            self._read(row, times[begin:end], values[begin:end], static[begin:end], since)
+            begin, since = end, times[end - 1]
+            history.reach(end, partial(self._save_as, row, times[end - 1], static[end - 1]))
 
     def _read(self, row: int, times: Floats, values: Floats, static: Floats, since: float) -> None:
         gaps = np.diff(times, prepend=since)
         if np.isnan(since):
             gaps[0] = self.first_gap(times[:1])[0]
-        answer = self.bank.read(row, *self._tensors(values, static, gaps), self.static(np.array([row])))
+        answer = self.bank.read(row, *self._arrays(values, static, gaps), self.static(np.array([row])))
         if answer is not None:
             self.table.answers[row] = self.finish(answer)[0]
 
-    def _tensors(self, x: Floats, static: Floats, gaps: Floats) -> tuple[Tensor, Tensor, Tensor]:
+    def _arrays(self, x: Floats, static: Floats, gaps: Floats) -> tuple[Numbers, Mask, Numbers]:
         if self.joins_static:
             x = np.concatenate([x, static], axis=1)
-        seen = ~np.isnan(x)
-        values = torch.from_numpy(np.where(seen, x, 0.0)).to(self.bank.dtype)
-        return values, torch.from_numpy(seen), torch.from_numpy(gaps).to(self.bank.dtype)
+        seen, real = ~np.isnan(x), self.bank.real
+        return np.where(seen, x, 0.0).astype(real), seen, gaps.astype(real)
 
     def _save(self, row: int) -> Saved:
-        return Saved(self._leaves(row), float(self.table.last[row]), self.table.static[row].copy())
+        return self._save_as(row, float(self.table.last[row]), self.table.static[row].copy())
+
+    def _save_as(self, row: int, last: float, static: Floats) -> Saved:
+        return Saved(self._leaves(row), last, static)
 
     def _leaves(self, row: int) -> Leaves:
         return {name: leaf.clone() for name, leaf in self.bank.get(np.array([row])).items()}
 
 
-def largest_number(dtype: torch.dtype, scale: Tensor) -> Floats:
+def largest_number(real: Any, scale: Tensor) -> Floats:
     """The largest number allowed for this scale: the layer squares values, and a square must not overflow."""
-    largest = torch.finfo(dtype).max
+    largest = float(np.finfo(real).max)
     bound: Floats = np.minimum(np.sqrt(largest) * scale.double().numpy(force=True), largest)
     return bound
 
@@ -251,7 +276,7 @@ def _rounds(keys: Sequence[Key]) -> Iterator[Positions]:
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Softmax in numpy: torch would wake a second thread for two numbers, which takes long on a busy machine."""
+    """Softmax in float64, of numbers of any size."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     shares: Floats = powers / powers.sum(-1, keepdims=True)
     return shares

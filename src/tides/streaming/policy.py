@@ -1,4 +1,4 @@
-"""`StreamPolicy`: what happens to observations that come late, twice or after a long silence."""
+"""`StreamPolicy`: what happens to observations that come late, twice, after a long silence, or several at one time."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,19 +11,22 @@ from tides.fields import require
 
 Late = Literal["reject", "ignore", "replay"]
 Duplicate = Literal["reject", "ignore", "take"]
-Status = Literal["taken", "reset", "replayed", "ignored", "rejected"]
+SameTime = Literal["step", "merge"]
+Status = Literal["taken", "merged", "reset", "replayed", "ignored", "rejected"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPolicy:
-    """What to do with observations that do not come in the order of their times."""
+    """What to do with observations that come late, twice, after a long silence, or several at one time."""
 
     late: Late = "reject"
     """Earlier than the newest one: `reject` with the reason, `ignore`, or `replay`: go back to an earlier state of the
     stream, put the observation in its place and take in again what came after it."""
     duplicate: Duplicate = "ignore"
-    """Same time and same values as the newest one, or under `replay` as any that is still kept. Other values at the
-    same time are news and are taken, with a gap of zero."""
+    """Same time and same values as the newest one, or under `replay` as any that is still kept."""
+    same_time: SameTime = "step"
+    """Other values at the time of an observation: a `step` of their own, with a gap of zero, or `merge`: they complete
+    that observation, as rows of a table that have one time do; a value that comes again replaces the earlier one."""
     reset_after: Any = None
     """A silence longer than this (a number in the model's unit, "24h", a timedelta) starts the stream anew; nothing is
     replayed from before it."""
@@ -33,6 +36,7 @@ class StreamPolicy:
     def __post_init__(self) -> None:
         require(self, ("late",), lambda value: value in ("reject", "ignore", "replay"), "reject, ignore or replay")
         require(self, ("duplicate",), lambda value: value in ("reject", "ignore", "take"), "reject, ignore or take")
+        require(self, ("same_time",), lambda value: value in ("step", "merge"), "step or merge")
         if isinstance(self.history, bool) or not isinstance(self.history, int) or self.history < 1:
             raise ConfigError(f"history: found {self.history!r}, wanted an integer ≥ 1")
 

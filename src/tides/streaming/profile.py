@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tides.errors import DataError
-from tides.units import as_float
+from tides.units import as_float, duration_in
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StaticField:
 
     @property
     def width(self) -> int:
-        return len(self.names)
+        return 1 if self.categories is None or self.ordinal else len(self.categories)
 
     def encode(self, value: Any) -> list[float]:
         if _is_missing(value) or value != value:
@@ -39,7 +39,10 @@ class StaticField:
         if self.categories is None:
             return [_number(value, f"static {self.name!r}")]
         if str(value) not in self.categories:
-            raise DataError(f"static {self.name!r}: found {value!r}, the model knows {', '.join(self.categories)}")
+            known = ", ".join(self.categories)
+            raise DataError(
+                f"static {self.name!r}: found {value!r}, the model knows {known}; None counts as not recorded"
+            )
         position = self.categories.index(str(value))
         return [float(position)] if self.ordinal else [float(k == position) for k in range(len(self.categories))]
 
@@ -67,6 +70,8 @@ class Profile:
     """For forecasters that predict a spread beside every mean: the unit of each channel's spread."""
     static: tuple[StaticField, ...] = field(default=())
     offset: int = 0
+    cut: float | None = None
+    """Answers come from the last stretch of this duration, in the unit; None: from everything."""
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Profile":
@@ -84,6 +89,7 @@ class Profile:
                     for column in source.get("static") or ()
                 ),
                 offset=int(source.get("offset", 0)),
+                cut=_span(source.get("cut"), source.get("unit")),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise DataError(f"the model's metadata does not describe data: {error!r}") from None
@@ -108,13 +114,23 @@ class Profile:
             row = _unmasked(x).astype(np.float64, copy=False)
         else:
             try:
-                row = np.array([_entry(v, "x") for v in np.atleast_1d(_plain(x)).tolist()])
+                entries = np.atleast_1d(_plain(x)).tolist()
+                row = np.array([_entry(v, "x") for v in entries])
             except TypeError:
                 raise DataError(f"x: found {x!r}, wanted {width} numbers or a mapping of channels") from None
+            except DataError:
+                raise self._odd_entry(entries) from None
         row = np.atleast_1d(row)
         if row.shape != (width,):
             raise DataError(f"x: found {row.size} values, wanted {width}, one per channel (NaN = missing)")
         return row
+
+    def _odd_entry(self, entries: list[Any]) -> DataError:
+        """What is wrong with an observation in which something is no number."""
+        at = next(i for i, value in enumerate(entries) if not _is_missing(value) and not _reads_as_number(value))
+        names = self.channels or ()
+        where = f" in channel {names[at]!r}" if at < len(names) else ""
+        return DataError(f"x: found {entries[at]!r}{where}, wanted a number")
 
     def rows(self, X: Any) -> NDArray[np.float64]:
         """Observations (n, width): numbers, or a frame whose columns are channels in any order."""
@@ -137,14 +153,15 @@ class Profile:
 
     def static_row(self, static: Any, width: int) -> StaticRow:
         """Static covariates (width,): encoded numbers, or a mapping from some of the table's static columns."""
-        named = np.ones(width, bool)
         if not isinstance(static, Mapping):
+            named = np.ones(width, bool)
             row = np.array([_entry(v, "static") for v in np.atleast_1d(_plain(static)).tolist()])
         else:
-            unknown = [name for name in static if name not in [column.name for column in self.static]]
+            known = [column.name for column in self.static]
+            unknown = [name for name in static if name not in known]
             if unknown:
-                known = ", ".join(column.name for column in self.static) or "no names"
-                raise DataError(f"static: found column {unknown[0]!r}, the model knows {known}")
+                names = ", ".join(known) or "no names"
+                raise DataError(f"static: found column {unknown[0]!r}, the model knows {names}")
             row = np.array([number for column in self.static for number in column.encode(static.get(column.name))])
             named = np.array([column.name in static for column in self.static for _ in range(column.width)], bool)
         if row.shape != (width,):
@@ -163,8 +180,19 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         raise DataError(f"{path}: cannot be read: {error}") from error
     if not isinstance(facts, dict):
         raise DataError(f"{path}: found {type(facts).__name__}, wanted what an estimator has written")
-    known = ("schema", "classes", "gaussian", "spread_scale", "stretch")
+    known = ["schema", "classes", "gaussian", "spread_scale", "stretch"]
+    if facts.get("cut") is not None:
+        known.append("cut")
     return {name: facts[name] for name in known if name in facts}
+
+
+def _span(cut: Any, unit: str | None) -> float | None:
+    if cut is None:
+        return None
+    span = duration_in(cut, unit, "cut")
+    if span == 0:
+        raise DataError(f"cut: found {cut!r}, wanted a duration above 0")
+    return span
 
 
 def _spread_units(source: Mapping[str, Any]) -> tuple[float, ...] | None:
@@ -197,9 +225,13 @@ def _entry(value: Any, name: str) -> float:
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+    if not _reads_as_number(value):
         raise DataError(f"{name}: found {value!r}, wanted a number")
     return as_float(value)
+
+
+def _reads_as_number(value: Any) -> bool:
+    return not isinstance(value, (str, bytes)) and hasattr(value, "__float__")
 
 
 def _is_text(labels: Any) -> bool:

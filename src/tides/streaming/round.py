@@ -51,7 +51,12 @@ class Round:
             self._close(early, "rejected", lambda i: f"t: found {self._when(i)}, before the start of time at 0")
         if intake.static_size or self.static is not None:
             self._take_static()
-        late = self.gap < 0
+        if (self.gap <= 0).any():
+            self._decide_about_order()
+
+    def _decide_about_order(self) -> None:
+        """Observations that are not later than the newest one of their stream."""
+        policy, late = self.intake.policy, self.gap < 0
         if policy.late == "replay":
             self._refuse_unplaceable(np.flatnonzero(late & self.open))
         else:
@@ -68,11 +73,13 @@ class Round:
 
     def act(self) -> Rows:
         """Pass accepted observations to the model; returns the rows of all streams that are known afterwards."""
-        late = self.open & (self.gap < 0)
-        for i in np.flatnonzero(late).tolist():
-            self.intake.replay(self.keys[i], float(self.t[i]), self.x[i].copy(), self.given.get(i))
-            self.verdicts[i] = "replayed"
-        self._step(np.flatnonzero(self.open & ~late))
+        placed = self.open & (self.gap <= 0)
+        for i in np.flatnonzero(placed & (self.gap == 0)).tolist():
+            placed[i] = self.intake.merges and len(self.intake.histories[int(self.rows[i])].times) > 0
+            self.intake.coincident += not placed[i]
+        for i in np.flatnonzero(placed).tolist():
+            self.verdicts[i] = self.intake.replay(self.keys[i], float(self.t[i]), self.x[i].copy(), self.given.get(i))
+        self._step(np.flatnonzero(self.open & ~placed))
         return self.rows
 
     def _step(self, taken: Positions) -> None:
@@ -150,7 +157,7 @@ class Round:
             too_late = self._describe_too_late(i)
             if too_late is not None:
                 self._refuse(i, "rejected", f"late: found t = {self._when(i)}, {too_late}")
-            elif self.intake.policy.duplicate != "take" and history.holds(t, self.x[i]):
+            elif self.intake.policy.duplicate != "take" and history.holds(t, self.x[i], partly=self.intake.merges):
                 verdict, reason = self._duplicate()
                 self._refuse(i, verdict, reason(i))
 
@@ -169,8 +176,11 @@ class Round:
     def _is_repeated(self) -> NDArray[np.bool_]:
         """Whether this is the newest observation again, or another one at its time that is still kept."""
         intake, now = self.intake, self.gap == 0
-        same: NDArray[np.bool_] = now & same_rows(self.x, intake.table.newest[self.rows])
-        if intake.histories:
+        newest = intake.table.newest[self.rows]
+        same: NDArray[np.bool_] = now & same_rows(
+            np.where(np.isnan(self.x), newest, self.x) if intake.merges else self.x, newest
+        )
+        if intake.policy.late == "replay":
             for i in np.flatnonzero(now & ~same).tolist():
                 same[i] = intake.histories[int(self.rows[i])].holds(float(self.t[i]), self.x[i])
         return same

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from tides.nn.checks import check_model_dtype
 from tides.streaming.banks import StreamModel
 from tides.streaming.clock import StreamClock
 from tides.streaming.intake import Intake
-from tides.streaming.policy import Answers, Duplicate, Late, StreamPolicy
+from tides.streaming.policy import Answers, Duplicate, Late, SameTime, StreamPolicy
 from tides.streaming.profile import Profile, read_facts
 from tides.streaming.stretch import check_stretch, is_plain
 from tides.streaming.table import Floats, Key
@@ -35,8 +34,8 @@ class StreamSession:
     unit or dates; NaN (or None) is missing. With `streams=1` there is one nameless stream, with more they are called 0,
     1, 2, …, and any other `key` starts a stream of its own.
 
-    `late`, `duplicate`, `reset_after` and `history` are the fields of `StreamPolicy`. `compiled=None` uses the compiled
-    step if the model has one. A model in training mode is copied. A session belongs to one thread.
+    `late`, `duplicate`, `same_time`, `reset_after` and `history` are the fields of `StreamPolicy`. `compiled=None` uses
+    the compiled step if the model has one. A model in training mode is copied. A session belongs to one thread.
     """
 
     def __init__(
@@ -48,6 +47,7 @@ class StreamSession:
         at: Any = 0.0,
         late: Late = "reject",
         duplicate: Duplicate = "ignore",
+        same_time: SameTime = "step",
         reset_after: Any = None,
         history: int = 64,
         compiled: bool | None = None,
@@ -63,7 +63,9 @@ class StreamSession:
         # In training mode the model is still in use elsewhere.
         self.model = copy.deepcopy(model).eval() if any(part.training for part in model.modules()) else model
         self.streams = streams
-        self.policy = StreamPolicy(late=late, duplicate=duplicate, reset_after=reset_after, history=history)
+        self.policy = StreamPolicy(
+            late=late, duplicate=duplicate, same_time=same_time, reset_after=reset_after, history=history
+        )
         self.profile = Profile.from_metadata(metadata or {})
         self.clock = StreamClock(self.profile.unit, self.profile.origin, self.profile.offset)
         self.identity = identify(model, metadata)
@@ -172,8 +174,9 @@ class StreamSession:
     def _catch_up(self, times: Floats, values: Floats, key: Key, static: Any, at: Any) -> Floats:
         # The first row goes through every check; the rest is read at once if nothing in it needs a decision.
         answer = self._step_stretch(times, values, 0, key, static, at)
-        replayable = 2 * self.policy.history if self.policy.late == "replay" else 0
-        done, plain = 1, max(1, len(times) - replayable)
+        # A model that is cut keeps what it needs by itself; others keep what they step through.
+        kept = 2 * self.policy.history if self.policy.late == "replay" else int(self.intake.merges)
+        done, plain = 1, max(1, len(times) - (0 if self.profile.cut is not None else kept))
         row = self.intake.table.require(key)
         stretch = times[1:plain], values[1:plain]
         if plain > 1 and is_plain(self.intake, row, *stretch) and self.intake.read(row, *stretch):
@@ -188,14 +191,12 @@ class StreamSession:
         except DataError as error:
             raise DataError(f"row {k} of {len(times)}: {error}") from None
 
-    @torch.no_grad()
     def answer(self, key: Key = None, *, at: Any = None) -> NDArray[np.float64]:
         """The answer after the newest observation, again."""
         row = np.array([self.intake.table.require(key)])
         found, _ = self.intake.split(self.intake.answers(row, self.check_offsets(at))[0])
         return found
 
-    @torch.no_grad()
     def peek(self, t_future: Any, key: Key = None) -> NDArray[np.float64]:
         """The answer at a later time (or times) if nothing else is observed until then; nothing changes.
 
@@ -208,12 +209,12 @@ class StreamSession:
         elapsed = np.array([self._elapsed(t, since) for t in (t_future if several else [t_future])])
         if not len(elapsed) or not ((elapsed >= 0) & (elapsed <= self.intake.largest_gap)).all():
             raise DataError(f"t_future: found {t_future!r}, wanted times at or after the newest observation")
-        gap = torch.as_tensor(elapsed).to(self.intake.bank.dtype)
+        gaps = elapsed.astype(self.intake.bank.real)
         if isinstance(self.model, Forecaster):
-            found = self.intake.bank.peek(np.array([row]), gap[None], None)[0]
+            found = self.intake.bank.peek(np.array([row]), gaps[None], None)[0]
         else:
-            rows = np.full(len(gap), row)
-            found = self.intake.bank.peek(rows, gap, self.intake.static(rows))
+            rows = np.full(len(gaps), row)
+            found = self.intake.bank.peek(rows, gaps, self.intake.static(rows))
         answers, _ = self.intake.split(self.intake.finish(found))
         return answers if several else answers[0]
 

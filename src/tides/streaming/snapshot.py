@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tides.atomic import atomic_write
 from tides.errors import DataError
-from tides.streaming.history import History, Saved
+from tides.streaming.history import History, Past, Saved, Window
 from tides.streaming.leaves import as_complex, as_real
 from tides.streaming.profile import StaticRow
 from tides.streaming.snapshot_check import FORMAT, check_keys, check_state, checksum
@@ -51,7 +51,7 @@ def restore_session(session: "StreamSession", state: dict[str, Tensor]) -> None:
     rows = np.array([intake.add(key) for key in keys], np.int64)
     intake.table.put(rows, {name: state[f"table.{name}"].numpy() for name in FIELDS})
     intake.bank.put(rows, leaves)
-    if intake.policy.late != "replay":
+    if not intake.keeps_history:
         return
     found = _unpack_histories(state, intake, rows) if "history.counts" in state else None
     for position, row in enumerate(rows.tolist()):
@@ -89,23 +89,25 @@ def read_snapshot(session: "StreamSession", path: Path) -> dict[str, Any]:
     return notes
 
 
-def _pack_histories(histories: list[History], intake: "Intake") -> dict[str, Tensor]:
+def _pack_histories(histories: list[Past], intake: "Intake") -> dict[str, Tensor]:
     values = [value for history in histories for value in history.values]
     untold = StaticRow(np.full(intake.static_size, np.nan), np.zeros(intake.static_size, bool))
     static = [told or untold for history in histories for told in history.static]
+    middles = [history.middle if isinstance(history, History) else None for history in histories]
+    sizes = [history.size if isinstance(history, History) else 1 for history in histories]
     state = {
-        "history.sizes": torch.tensor([history.size for history in histories], dtype=torch.int64),
+        "history.sizes": torch.tensor(sizes, dtype=torch.int64),
         "history.counts": torch.tensor([len(history.times) for history in histories], dtype=torch.int64),
         "history.floor": torch.tensor([history.floor for history in histories], dtype=torch.float64),
         "history.times": torch.tensor([t for history in histories for t in history.times], dtype=torch.float64),
         "history.values": _stack(values, intake.channels, np.float64),
         "history.static": _stack([told.values for told in static], intake.static_size, np.float64),
         "history.named": _stack([told.named for told in static], intake.static_size, np.bool_),
-        "history.settled": torch.tensor([history.middle is not None for history in histories]),
+        "history.settled": torch.tensor([middle is not None for middle in middles]),
     }
     for name, saved in (
         ("base", [history.base for history in histories]),
-        ("middle", [history.middle or history.base for history in histories]),
+        ("middle", [middle or history.base for middle, history in zip(middles, histories, strict=True)]),
     ):
         state[f"history.{name}.last"] = torch.tensor([one.last for one in saved], dtype=torch.float64)
         state[f"history.{name}.static"] = _stack([one.static for one in saved], intake.static_size, np.float64)
@@ -118,7 +120,7 @@ def _stack(rows: list[NDArray[Any]], width: int, dtype: type[np.generic]) -> Ten
     return torch.from_numpy(np.array(rows, dtype).reshape(len(rows), width))
 
 
-def _unpack_histories(state: dict[str, Tensor], intake: "Intake", rows: "Rows") -> list[History]:
+def _unpack_histories(state: dict[str, Tensor], intake: "Intake", rows: "Rows") -> list[Past]:
     """The histories of all streams, each with its own size: the policy may differ for streams that begin later."""
     fresh = intake.bank.fresh
     times, values = state["history.times"].tolist(), list(state["history.values"].numpy().copy())
@@ -134,13 +136,19 @@ def _unpack_histories(state: dict[str, Tensor], intake: "Intake", rows: "Rows") 
         static = state.get(f"history.{name}.static", present)[row].numpy().copy()
         return Saved(as_complex(leaves, fresh), float(state[f"history.{name}.last"][row]), static)
 
-    histories, begin = [], 0
+    histories: list[Past] = []
+    begin = 0
     for row, (size, count) in enumerate(
         zip(state["history.sizes"].tolist(), state["history.counts"].tolist(), strict=True)
     ):
         kept = slice(begin, begin + count)
-        middle = saved("middle", row) if bool(state["history.settled"][row]) else None
         floor = float(state["history.floor"][row])
-        histories.append(History(size, saved("base", row), floor, times[kept], values[kept], told[kept], middle))
+        past: dict[str, Any] = {"base": saved("base", row), "floor": floor, "times": times[kept]}
+        past |= {"values": values[kept], "static": told[kept]}
+        if intake.profile.cut is not None:
+            histories.append(Window(**past, span=intake.profile.cut))
+        else:
+            middle = saved("middle", row) if bool(state["history.settled"][row]) else None
+            histories.append(History(**past, size=size, middle=middle))
         begin += count
     return histories

@@ -35,7 +35,9 @@ def check_state(session: "StreamSession", state: Mapping[str, Tensor]) -> list[A
     keys: list[Any] = about["keys"]
     n, intake = len(keys), session.intake
     _check_forms(state, _stream_forms(intake, n))
-    if intake.policy.late == "replay" and "history.counts" in state:
+    # Without its history a stream begins a new one, unless that is all that its answers come from.
+    needed = intake.profile.cut is not None and n > 0
+    if needed or (intake.keeps_history and "history.counts" in state):
         _check_histories(intake, state, n)
     _check_sums(state, about)
     return keys

@@ -18,6 +18,8 @@ def is_plain(intake: "Intake", row: int, times: Floats, values: Floats) -> bool:
     fine = (gaps >= 0) & (gaps <= min(intake.silence, intake.largest_gap)) & ~intake.is_too_large(values).any(1)
     if intake.complete_rows:
         fine &= ~np.isnan(values).any(1)
+    if intake.merges:
+        fine &= gaps > 0
     return bool(fine.all()) and (intake.policy.duplicate == "take" or not _has_repeats(intake, row, times, values))
 
 
@@ -25,7 +27,7 @@ def _has_repeats(intake: "Intake", row: int, times: Floats, values: Floats) -> b
     """Whether a stretch repeats an observation that a step would recognise."""
     before = np.concatenate([intake.table.newest[[row]], values])
     repeated = (np.diff(times, prepend=intake.table.last[row]) == 0) & same_rows(before[1:], before[:-1])
-    if repeated.any() or row not in intake.histories:
+    if repeated.any() or intake.policy.late != "replay":
         return bool(repeated.any())
     now = np.flatnonzero(times == intake.table.last[row])
     rows = np.column_stack([times, values]) + 0.0  # no −0, and every NaN the same

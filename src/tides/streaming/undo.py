@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tides.streaming.history import History
 from tides.streaming.table import Key
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ def undone_on_error(intake: "Intake", key: Key) -> Iterator[None]:
         return
     rows = np.array([row])
     table, leaves = intake.table.get(rows), intake.bank.get(rows)
-    history = _copy(intake.histories.get(row))
+    history = intake.histories[row].copy() if row in intake.histories else None
     try:
         yield
     except BaseException:
@@ -37,9 +35,3 @@ def undone_on_error(intake: "Intake", key: Key) -> Iterator[None]:
         if history is not None:
             intake.histories[row] = history
         raise
-
-
-def _copy(history: History | None) -> History | None:
-    if history is None:
-        return None
-    return replace(history, times=[*history.times], values=[*history.values], static=[*history.static])

@@ -183,6 +183,16 @@ def evolve(method, following, begin, end, planes, half, state):  # type: ignore[
 
 
 @compiled
+def let_pass(method, begin, end, planes, half, state):  # type: ignore[no-untyped-def]
+    """The same under "following" without an observation at the end: an impulse acts once any time has passed."""
+    if method == DIRAC:
+        for p in range(begin, end):
+            if planes[1, p] == 0:
+                state[4, p] = state[5, p] = state.dtype.type(0)
+    evolve(method, True, begin, end, planes, half, state)
+
+
+@compiled
 def add_tail(weights, at, width, y, x, work):  # type: ignore[no-untyped-def]
     """x += W3((W1 y + b1) ⊙ σ(W2 y + b2)) + b3; without hidden units x += b3."""
     n = x.size

@@ -40,7 +40,7 @@ def describe(model: nn.Module, *, causal: bool = True) -> Described:
         if model.static_size:
             raise ConfigError(
                 "static_size: static covariates have no place among the observations of an export; "
-                "give them to the model as channels that never change"
+                "train with these columns as channels, which never change"
             )
         kind: Kind = "every_step" if model.config.pool == "last" else "pooled"
         return Described(describe_model(model), backbone, kind)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tides.data.rounding import slack
+from tides.rounding import slack
 
 
 @given(
